@@ -12,7 +12,7 @@ from shim.channels.prompt import read_file_option, read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.launcher import Launcher, Plan, serving
-from shim.conversation.drivers.setup import Setup, model_told, models_mapped
+from shim.conversation.drivers.setup import Setup, model_told, models_known
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
@@ -335,7 +335,9 @@ class Start:
             line_bytes=self.settings.max_line_bytes,
             checked=lambda model: own_model(model, facts.vendor),
             told=lambda model: model_told(model, self._serving(facts.vendor), self.settings),
-            mapped=lambda: models_mapped(self._serving(facts.vendor), self.settings),
+            choosable=lambda: models_known(
+                self._serving(facts.vendor), self.settings, self.listing.environment(facts.vendor), self.cwd
+            ),
         )
         facts = Facts(
             rules,

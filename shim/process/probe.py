@@ -15,7 +15,7 @@ import orjson
 
 from shim.core.errors import ShimError
 from shim.core.vendor.vendor import Vendor
-from shim.core.vendor.versions import LoginProbe, VersionProbe
+from shim.core.vendor.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.process.environment import child_environment
 from shim.process.find_program import find_launcher, find_program
 from shim.state.config import VendorSettings, state_directory
@@ -89,6 +89,15 @@ class Probe:
         """Its version, if an answer is remembered. Nothing is started."""
         answer = self._answers(self._key()).get(" ".join(how.args))
         return how.read(answer) if answer else None
+
+    def ask_models(self, how: ModelProbe) -> None:
+        """Remember what the program says of its models, for `known_models`."""
+        if how.args:
+            self.answer(how.args, anew=True)
+
+    def known_models(self, how: ModelProbe) -> list[str]:
+        """Its models, as far as an answer is remembered. Nothing is started."""
+        return how.read(self._answers(self._key()).get(" ".join(how.args), "")) if how.args else []
 
     def missing_login(self, how: LoginProbe) -> str | None:
         """Its words for a missing login, asked anew; "" where it finds one, None where it does not say (`failure`)."""
@@ -195,6 +204,16 @@ def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping
         return open_probe(vendor, settings, environment, cwd).known_version(vendor.version)
     except (ShimError, OSError, ValueError):
         return None
+
+
+def known_models(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> list[str]:
+    """The models of that program, likewise."""
+    if not vendor.program.listing.args or vendor.program.plays:
+        return []
+    try:
+        return open_probe(vendor, settings, environment, cwd).known_models(vendor.program.listing)
+    except (ShimError, OSError, ValueError):
+        return []
 
 
 def _read(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bool]:

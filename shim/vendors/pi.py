@@ -15,7 +15,7 @@ from shim.core.vendor.vendor import (
     Vendor,
     as_stdin,
 )
-from shim.core.vendor.versions import LoginProbe, VersionProbe
+from shim.core.vendor.versions import LoginProbe, ModelProbe, VersionProbe
 
 # Its tools in Claude's words (pi page, section 6).
 TOOLS = {
@@ -132,6 +132,8 @@ VENDOR = Vendor(
     exit=ExitRules(interrupt="SIGTERM"),
     program=ProgramFacts(
         install="npm install -g @earendil-works/pi-coding-agent",
+        # A table whose first columns are the provider and the model.
+        listing=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
         login=LoginProbe(("--list-models",), r"^No models available\."),
     ),
     login="start `pi` once and use its /login, or set the API key of the model's provider",

@@ -127,3 +127,22 @@ def test_another_model_in_a_conversation_is_mapped_for_the_next_child(box):
     assert [(line["model"], line["shim"].get("model_asked")) for line in inits] == [
         ("m1", None), ("big", "sonnet"), ("m1", "opus"),
     ]  # fmt: skip
+
+
+def test_a_frontend_is_told_the_names_that_are_mapped_and_the_vendors_own_list(box):
+    """C3: the list is remembered from when a person asked; no vendor is started for it."""
+    box.settings('[models]\nsonnet = "a/big"\n')
+    program = box.program("pi", "echo 'mock      m-1  128K     4.1K'\n")
+    vendor = {"SHIM_VENDOR": "pi", "SHIM_BIN": program}
+
+    def models():
+        request = {"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}}
+        done = box.claude(*CONVERSE, stdin=json.dumps(request).encode() + b"\n", **vendor)
+        (answer,) = [line["response"]["response"] for line in done.lines if line["type"] == "control_response"]
+        return [(model["value"], model["description"].split()[0]) for model in answer["models"]]
+
+    mapped = [("default", "The"), ("sonnet", "a/big")]
+    assert models() == mapped
+    box.program("pi", "[ $1 = --version ] && echo 1.5.2\n[ $1 = --list-models ] && echo 'mock      m-1  128K     4K'\n")
+    box.shim("doctor", "pi", environment=box.environment(**vendor))
+    assert models() == [*mapped, ("mock/m-1", "mock/m-1")]

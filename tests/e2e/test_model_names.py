@@ -5,6 +5,8 @@ What the vendor asked its model's service for is what counts, and what `init` sa
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 from frontend import Frontend
 from model_server import MODEL, SECOND_MODEL
-from place import Line, LineProcess
+from place import TURN_SECONDS, Line, LineProcess
 from scripts import ScriptedServer
 from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, QWEN, Vendor
 
@@ -113,3 +115,17 @@ def test_in_a_conversation_each_name_counts_from_the_next_message_on(
         assert model.asked("text")[-1].model == (MODEL if told is None else SECOND_MODEL), name
         assert init["shim"]["model_asked"] == name
         assert init["model"] == answer == (told or MODEL), name
+
+
+@pytest.mark.parametrize("vendor", [pytest.param(PI, marks=pytest.mark.full), OPENCODE], ids=str, indirect=True)
+def test_the_vendors_own_list_can_be_chosen_from(plain: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
+    """`shim doctor` asks the vendor's program for it, as `shim install` does."""
+    subprocess.run([sys.executable, "-m", "shim", "doctor", vendor.name], env=dict(plain.environment), cwd=plain.folder,
+                   stdin=subprocess.DEVNULL, capture_output=True, timeout=TURN_SECONDS, check=False)  # fmt: skip
+    conversation = Conversation(plain)
+    names = [one["value"] for one in conversation.order(subtype="initialize")["models"]]
+    assert names[0] == "default" and {f"mock/{MODEL}", vendor.second_model} <= set(names)
+    assert names[1:] == [one["value"] for one in conversation.order(subtype="list_models")["models"]][1:]
+    conversation.order(subtype="set_model", model=vendor.second_model)
+    assert conversation.say("[[text]] hi")["model"] == vendor.second_model
+    assert model.asked("text")[-1].model == SECOND_MODEL

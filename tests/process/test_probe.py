@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from shim.core.vendor.versions import VersionProbe
+from shim.core.vendor.versions import ModelProbe, VersionProbe
 from shim.process import probe as probes
 from shim.process.probe import Probe
 from shim.vendors import find
@@ -220,3 +220,13 @@ def test_programs_that_were_asked_long_ago_are_forgotten(box, probe, monkeypatch
             os.utime(file, ns=(file.stat().st_mtime_ns - 10**9,) * 2)
     assert len(list((box.state / "probes").iterdir())) == 2
     assert probe("echo xxxx 1.2.4\n").version(HOW) == "1.2.4"
+
+
+def test_the_models_are_known_once_somebody_asked(box, probe):
+    how = ModelProbe(("models",))
+    program = probe("[ $# = 1 ] && [ $1 = models ] && printf 'a/b\\nc\\n'\n")
+    assert program.known_models(how) == [] and asked(box) == []
+    program.ask_models(how)
+    assert program.known_models(how) == ["a/b", "c"]
+    program.ask_models(ModelProbe())
+    assert asked(box) == ["models"]

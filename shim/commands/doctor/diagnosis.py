@@ -149,6 +149,8 @@ def look_at_vendor(
             findings += _interpreter(program, child_environment(vendor, own, environment), level)
             if not findings:
                 version = probe.version(vendor.version, anew=True)
+                if wanted and version:
+                    probe.ask_models(vendor.program.listing)
                 findings += _version(vendor, version, probe, level)
                 findings += _login(vendor, probe if version else None, told, level)
     if vendor.unattended and (wanted or program is not None):

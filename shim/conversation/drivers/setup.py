@@ -30,9 +30,14 @@ def model_told(name: str, vendor: Vendor, settings: Settings) -> str | None:
     return name if vendor.passthrough else told(name, _maps(vendor, settings))
 
 
-def models_mapped(vendor: Vendor, settings: Settings) -> tuple[str, ...]:
-    """The names that the maps have for models of a vendor."""
-    return () if vendor.passthrough else tuple(name for names in _maps(vendor, settings) for name in names)
+def models_known(vendor: Vendor, settings: Settings, environment: Mapping[str, str], cwd: str) -> tuple[str, ...]:
+    """The names of models that can be chosen, as far as they are known: of the maps, and of the vendor's own list."""
+    if vendor.passthrough:
+        return ()
+    from shim.process.probe import known_models
+
+    own = known_models(vendor, settings.of(vendor.name), environment, cwd)
+    return (*(name for names in _maps(vendor, settings) for name in names), *own)
 
 
 def _maps(vendor: Vendor, settings: Settings) -> "tuple[Mapping[str, str], ...]":

@@ -24,7 +24,7 @@ class SessionRules(NamedTuple):
     line_bytes    no line of ours is longer: a question that would be is not put
     checked       gives a model's name without its prefix; ValueError for a model that is not the vendor's to be told
     told          gives the name that the vendor is told for such a name; None is the vendor's own default
-    mapped        gives the names that stand for a model of the vendor that serves
+    choosable     gives the names of the models that can be chosen from the vendor that serves
     """
 
     session_id: str
@@ -36,7 +36,7 @@ class SessionRules(NamedTuple):
     line_bytes: int = 1_000_000
     checked: Callable[[str], str | None] = lambda model: model
     told: Callable[[str], str | None] = lambda model: model
-    mapped: Callable[[], Iterable[str]] = tuple
+    choosable: Callable[[], Iterable[str]] = tuple
 
 
 class Serving(NamedTuple):
@@ -133,7 +133,7 @@ class Facts:
         """At least one: some clients take the first without looking (C3)."""
         own = f"The model that {self.vendor} uses by itself"
         listed = [{"value": DEFAULT, "displayName": f"Default ({self.vendor})", "description": own}]
-        names = (*self.rules.mapped(), *(() if self.first_model is None else (self.first_model,)))
+        names = (*self.rules.choosable(), *(() if self.first_model is None else (self.first_model,)))
         for name in dict.fromkeys(names):
             if name != DEFAULT and (model := self.rules.told(name)):
                 listed.append({"value": name, "displayName": name, "description": f"{model} through {self.vendor}"})

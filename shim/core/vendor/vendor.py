@@ -8,7 +8,7 @@ from shim.core.errors import ModeError
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.core.vendor.tools import Tools, vendor_names
-from shim.core.vendor.versions import LoginProbe, VersionProbe
+from shim.core.vendor.versions import LoginProbe, ModelProbe, VersionProbe
 
 if TYPE_CHECKING:
     from shim.core.claude.permissions import Decision, Permission
@@ -222,6 +222,7 @@ class ProgramFacts(NamedTuple):
     plays       the vendor that it stands for, where it plays recordings
     place       where it is in them, which is its own id of the session then
     models      Claude's name of a model → its own, where the settings say nothing else
+    listing     how it is asked for its models
     """
 
     bundled: str = ""
@@ -233,6 +234,7 @@ class ProgramFacts(NamedTuple):
     plays: str = ""
     place: Callable[[], str] | None = None
     models: Mapping[str, str] = MappingProxyType({})
+    listing: ModelProbe = ModelProbe()
 
 
 class Surroundings(NamedTuple):

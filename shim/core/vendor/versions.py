@@ -1,4 +1,4 @@
-"""What a vendor's program is asked: its version and whether that was tried, and whether it has a login.
+"""What a vendor's program is asked: its version and whether that was tried, its models, and whether it has a login.
 
 A version is its numbers, in order: `1.0.102`, `0.0.1790142911`, `2026.09.10` and `2026-07-07` compare alike, and what
 stands behind them (`0.25.0-nightly.3`, `2026.09.10-7ae6800`) does not count: a preview is nearer to what it is a
@@ -6,8 +6,10 @@ preview of than to what came before.
 """
 
 from collections.abc import Mapping
+from itertools import islice
 
 from shim.core.reading.typed import NamedTuple
+from shim.core.vendor.routing import may_be_told
 
 ANSWER_CHARACTERS = 4000  # characters that a pattern sees
 VERSION_CHARACTERS = 64  # of one; a program that prints a page has no version
@@ -17,6 +19,7 @@ DIGITS = 18  # of one number
 USUAL = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
 SIGNS = (">=", "<=", "==", ">", "<")
 CONDITIONS = 4  # of one range
+MOST_MODELS = 500  # of one program: a frontend shows them all
 
 
 class VersionProbe(NamedTuple):
@@ -50,6 +53,24 @@ class VersionProbe(NamedTuple):
                 below = _padded(numbers, bound) < _padded(bound, numbers)
                 return "older" if sign[0] == ">" or below else "newer"
         return "tested"
+
+
+class ModelProbe(NamedTuple):
+    """How a vendor's program is asked for the models that it can be told; () where it has no such list.
+
+    `regex` finds one in each line of the answer: its groups with slashes between them, or all that it matches.
+    """
+
+    args: tuple[str, ...] = ()
+    regex: str = r"^\S+$"
+
+    def read(self, answer: str) -> list[str]:
+        """The names in an answer, in its order."""
+        import re
+
+        found = re.finditer(self.regex, answer, re.MULTILINE)
+        names = ["/".join(one.groups()) or one[0] for one in islice(found, MOST_MODELS)]
+        return [name for name in dict.fromkeys(names) if may_be_told(name)]
 
 
 class LoginProbe(NamedTuple):

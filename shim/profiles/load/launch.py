@@ -103,6 +103,7 @@ KEYS = (
         "gate",
         "login",
         "login_probe",
+        "models_probe",
     ),
     *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "widened_by", "rules", "denials"),
     *("brings", "brings_off"),

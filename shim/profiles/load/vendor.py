@@ -1,4 +1,4 @@
-"""The vendor that a profile describes: its table, checked, and compiled as far as its child's start needs it.
+r"""The vendor that a profile describes: its table, checked, and compiled as far as its child's start needs it.
 
                                    WHAT A PROFILE HOLDS
 
@@ -16,6 +16,8 @@
                               env_keep (ANTHROPIC_* that it may see), resume_id_pattern, model_map (Claude's
                               name of a model → its own), gate (what stderr says when its trust gate is closed), login,
                               install (the command that installs it),
+                              models_probe = { args = ["models"], regex = '^\S+/\S+$' }: how it is asked for its
+                              models, one in a line; groups are joined with slashes
                               login_probe = { args = ["login", "status"], refusal = "Not logged in" }: how it is asked
                               whether it has a login, and its words for none; unless = when it needs none
                               rules (the module that tells the program the rules),
@@ -65,7 +67,7 @@ from shim.core.vendor.vendor import (
     Surroundings,
     Vendor,
 )
-from shim.core.vendor.versions import LoginProbe
+from shim.core.vendor.versions import LoginProbe, ModelProbe
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.tools import tools
 from shim.profiles.load.launch import Rules, Template, of_modes, overruled_by
@@ -161,6 +163,7 @@ def build(
             install=launch.at("install").text(""),
             models=made.models,
             login=_login_probe(launch.at("login_probe")),
+            listing=_models_probe(launch.at("models_probe")),
         ),
         surroundings=Surroundings(
             keys=launch.at("env_keep").texts(20),
@@ -245,6 +248,13 @@ def _login_probe(spot: Spot) -> LoginProbe:
         return LoginProbe()
     spot.table(("args", "refusal", "unless"))
     return LoginProbe(spot.at("args").texts(20), spot.at("refusal").regex(), unless=spot.at("unless").text(""))
+
+
+def _models_probe(spot: Spot) -> ModelProbe:
+    if not spot:
+        return ModelProbe()
+    spot.table(("args", "regex"))
+    return ModelProbe(spot.at("args").texts(20), spot.at("regex").regex())
 
 
 def _timeouts(spot: Spot) -> dict[str, float]:

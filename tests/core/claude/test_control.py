@@ -155,7 +155,7 @@ def test_no_model_is_the_first_one_again():
 
 def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
     """C7"""
-    one = control(model="m-1", told={"m-1": "m-1", "sonnet": "big"}.get, mapped=lambda: ("sonnet",))
+    one = control(model="m-1", told={"m-1": "m-1", "sonnet": "big"}.get, choosable=lambda: ("sonnet",))
     said, wishes = ask(one, "set_model", model="sonnet")
     assert (said[0]["response"]["response"], wishes) == ({"model": "big"}, [ModelChosen("big")])
     said, wishes = ask(one, "set_model", model="opus")
@@ -172,7 +172,7 @@ def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name
 
 @pytest.mark.parametrize("subtype", ["initialize", "list_models"])
 def test_the_models_are_those_that_can_be_chosen(subtype):
-    one = control(model="haiku", told={"sonnet": "big", "fast": "quick"}.get, mapped=lambda: ("sonnet", "fast"))
+    one = control(model="haiku", told={"sonnet": "big", "fast": "quick"}.get, choosable=lambda: ("sonnet", "fast"))
     models = body(one, subtype)["response"]["models"]
     assert [(model["value"], model["description"].split()[0]) for model in models] == [
         ("default", "The"),

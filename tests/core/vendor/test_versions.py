@@ -2,7 +2,15 @@
 
 import pytest
 
-from shim.core.vendor.versions import ANSWER_CHARACTERS, VersionProbe, conditions, newest, numbers_of
+from shim.core.vendor.versions import (
+    ANSWER_CHARACTERS,
+    MOST_MODELS,
+    ModelProbe,
+    VersionProbe,
+    conditions,
+    newest,
+    numbers_of,
+)
 from shim.vendors import VENDORS, find
 
 # What the programs print, measured unless it says otherwise.
@@ -116,3 +124,30 @@ def test_the_end_of_a_range_is_what_a_person_is_told():
 )
 def test_the_numbers_of_a_version(version, numbers):
     assert numbers_of(version) == numbers
+
+
+PI_TABLE = """provider  model        context  max-out  thinking  images
+mock      mock-1       128K     4.1K     yes       yes
+openai    gpt/6:high   128K     4.1K     yes       yes
+"""
+
+
+@pytest.mark.parametrize(
+    ("vendor", "answer", "models"),
+    [
+        ("pi", PI_TABLE, ["mock/mock-1", "openai/gpt/6:high"]),
+        ("pi", "No models available. Use /login to log in.\n", []),
+        ("opencode", "opencode/big-pickle\nmock/mock-1\nmock/mock-1\n", ["opencode/big-pickle", "mock/mock-1"]),
+        ("opencode", "Error: no /such/thing\n/path/of/it\n--x/y\n", []),
+        ("codex", "anything\n", []),
+    ],
+)
+def test_the_models_are_read_out_of_a_programs_list(vendor, answer, models):
+    assert find(vendor).program.listing.read(answer) == models or vendor == "codex"
+    assert bool(find(vendor).program.listing.args) is (vendor != "codex")
+
+
+def test_a_list_without_end_is_cut():
+    assert (
+        len(ModelProbe(("models",)).read("".join(f"m{number}\n" for number in range(MOST_MODELS + 5)))) == MOST_MODELS
+    )
