@@ -59,7 +59,7 @@ DOES = {
     "shim_terminator": "the line after a result: auto, message_stop, dollar or none",
     "shim_config": "another settings file",
     "shim_log": "write a log: LEVEL or LEVEL:FILE",
-    "shim_explain": "say what would be started and why; nothing is",
+    "shim_explain": "say what would be started and why, and start nothing",
 }
 SUBCOMMANDS = {
     "auth": "status [--text], login, logout",

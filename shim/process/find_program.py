@@ -159,7 +159,7 @@ def check_programs(vendor: Vendor, request: Request, environment: Mapping[str, s
         raise ModeError(
             f"{vendor.name} starts what {path} brings, unasked, and the real claude starts nothing of a folder that "
             "nobody has trusted",
-            hint=f"look at it, then set [vendors.{vendor.name}] trust = true; or take it away",
+            hint=f"look at it, then set [vendors.{vendor.name}] trust = true; or remove it",
         )
 
 

@@ -178,7 +178,7 @@ def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]
         )
         for rule in rules
     ]
-    ran = f"{vendor.name} runs it itself" if vendor.enforcement.own else "runs before each call that it is about"
+    ran = f"{vendor.name} runs it itself" if vendor.enforcement.own else "runs before each call that it matches"
     found += [
         {"kind": "hook", "rule": Redactor().text(str(hook)), "from": hook.source, "how": ran} for hook in policy.hooks
     ]
@@ -269,7 +269,7 @@ def _told_environment(changes: Mapping[str, Any]) -> list[str]:
 
 def _told_mode(found: Mapping[str, Any]) -> list[str]:
     arguments = shlex.join(found["mode_arguments"])
-    lines = [f"{found['mode']}: {arguments}" if arguments else f"{found['mode']}: no argument says it"]
+    lines = [f"{found['mode']}: {arguments}" if arguments else f"{found['mode']}: no argument is needed for it"]
     if found["unattended"]:
         lines.append(f"{found['vendor']} runs its tools and asks nobody")
     return lines
