@@ -177,6 +177,8 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
         for key, kind in (("env", VARIABLE), ("models", MODEL)):
             named = settings.get(key) or {}
             check(path, ("vendors", name, key), named, dict.fromkeys(named, kind))
+        for key in ("bin", "launcher"):
+            _check_program(path, ("vendors", name, key), settings.get(key) or "")
         if settings.get("driver", DRIVERS[0]) not in DRIVERS:
             raise spot(path, ("vendors", name, "driver"), settings["driver"]).unlisted(DRIVERS)
         vendors[name] = _vendor(settings)
@@ -305,6 +307,13 @@ def _choice(path: str, key: str, flag: str | None, environment: Mapping[str, str
     if value and value not in CHOICES[key]:
         raise spot(path, (key,), value).unlisted(CHOICES[key])
     return value or default
+
+
+def _check_program(path: str, keys: Keys, found: str | list[str]) -> None:
+    """FrontendError for a program, or for words that begin with one, whose path depends on the working directory."""
+    program = found if isinstance(found, str) else found[0]
+    if os.sep in program and not (os.path.isabs(program) or program.startswith("~/")):
+        raise mistake(path, keys, found, "an absolute path, ~/… or a bare name on PATH")
 
 
 def _log(path: str, flag: str | None, environment: Mapping[str, str], table: Table) -> str | None:

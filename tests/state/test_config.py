@@ -99,6 +99,11 @@ def test_another_file_may_be_chosen(box, by_flag):
         ("[vendors]\nqwen = 'x'", 'vendors.qwen is "x", it must be a table under a vendor\'s name'),
         ("log = 'verbose'", 'log is "verbose", it must be one of debug, info, warning, error, LEVEL:FILE'),
         ("\n[vendors.qwen]\ndriver = 'both'", 'vendors.qwen.driver is "both", it must be one of two-way, one-way'),
+        ("[vendors.qwen]\nbin = 'a/b'", 'vendors.qwen.bin is "a/b", it must be an absolute path, ~/… or a bare name'),
+        (
+            "[vendors.qwen]\nlauncher = ['./x', '-y']",
+            'vendors.qwen.launcher is ["./x", "-y"], it must be an absolute path',
+        ),
         ("[vendors.qwen.env]\nA = true", "vendors.qwen.env.A is true, it must be a string or a number"),
         ("redact = 'al'", 'redact is "al", it must be one of casts, all, none; did you mean `all`?'),
         ("max_line_bytes = 3", "max_line_bytes is 3, it must be a number of bytes, at least 10000"),

@@ -240,13 +240,13 @@ def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
     assert "--only-of-ant" not in json.loads(several.recording("bee").read_text())["arguments"]
 
 
-def test_a_mistake_in_the_settings_of_the_next_is_what_its_turn_says(several):
+def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_last_vendor_says(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
-    several.settings(more='[vendors.bee]\nbin = "here/bee"\n')
-    done = several.box.claude(*ASK)
+    several.settings(more='[vendors.bee]\nbin = "/none/bee"\n')
+    done = several.box.claude(*ASK, SHIM_VENDOR="ant,bee")
     assert (done.status, answered(done), tried(done.result)) == (1, "bee", [("ant", "auth")])
-    assert "here/bee is a relative path" in done.result["errors"][0]
+    assert "bee: the program /none/bee was not found" in done.result["errors"][0]
 
 
 # -- formats, dialects, sessions ------------------------------------------------------------------------------------
