@@ -15,7 +15,7 @@ from shim.core.vendor.vendor import (
     as_stdin,
 )
 from shim.core.vendor.versions import VersionProbe
-from shim.vendors.cursor_tools import LISTED, TOOLS
+from shim.vendors.cursor_tools import LISTED, LISTED_IN_PLAN, TOOLS
 
 
 def launch(request: Request) -> Launch:
@@ -39,6 +39,11 @@ def launch(request: Request) -> Launch:
     return Launch(tuple(arguments), as_stdin(prompt))
 
 
+def available(request: Request) -> tuple[str, ...]:
+    """Claude's names of the tools that its mode leaves it."""
+    return LISTED_IN_PLAN if request.permission_mode == "plan" else LISTED
+
+
 # It was silent for 757 s while it wrote one long reply (page, section 2), and that was not the longest there can be.
 IDLE_SECONDS = 1800.0
 
@@ -56,6 +61,7 @@ VENDOR = Vendor(
     },
     tools=TOOLS,
     listed=LISTED,
+    chooses=available,
     abilities=Abilities(streams=True, resumes=True),
     surroundings=Surroundings(gate="Workspace Trust"),
     timeouts={"idle_timeout": IDLE_SECONDS},

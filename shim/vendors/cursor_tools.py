@@ -110,6 +110,8 @@ LISTED = (
     *("Bash", "Read", "Edit", "MultiEdit", "Write", "Delete", "Grep", "Glob", "LS", "TodoWrite", "WebFetch"),
     *("WebSearch", "Task"),
 )
+# What its mode `plan` leaves: files are read, nothing is changed, and the web asks.
+LISTED_IN_PLAN = ("Read", "Grep", "Glob", "LS", "TodoWrite", "Task")
 NOT_DENIALS = ("AskUserQuestion",)  # always skipped in print mode, not refused (page, "learned while translating")
 
 _FINE = ("success", "approved")

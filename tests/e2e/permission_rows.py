@@ -41,6 +41,12 @@ class Row:
     def __str__(self) -> str:
         return self.name
 
+    def tools(self, reader: str) -> set[str]:
+        """Claude's names of the tool that is called; `reader` is that of the vendor's own for files."""
+        return {"[[shell]]": {"Bash"}, "[[write]]": {"Write", "Edit"}, "[[read]]": {reader}}[
+            self.call.partition(" ")[0]
+        ]
+
 
 def mode(name: str, *more: str) -> tuple[str, ...]:
     return ("--permission-mode", name, *more)

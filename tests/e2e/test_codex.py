@@ -254,3 +254,13 @@ def test_a_large_output_of_a_command_is_one_result(frontend: Frontend) -> None:
     (result,) = run.tool_results
     text = text_of_result(result)
     assert text.startswith("1\n2\n") and text.rstrip().endswith("30000")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("mode", "changes"), [("default", False), ("plan", False), ("acceptEdits", True)])
+def test_it_lists_what_its_sandbox_lets_run(frontend: Frontend, mode: str, changes: bool) -> None:
+    made = frontend.folder / "made.txt"
+    run = frontend.run(f"[[write]] {made}", "--permission-mode", mode)
+    assert made.exists() is changes
+    assert {"Write", "Edit", "Delete"}.isdisjoint(run.init["tools"]) is not changes
+    assert {"Bash", "Task", "TodoWrite"} <= set(run.init["tools"])

@@ -110,6 +110,7 @@ def test_a_call_runs_only_where_the_real_claude_runs_it(
     record_property("outcome", became)
     assert became != RAN or row.runs, "wider than the real claude"
     assert became != REFUSED or done.result["shim"]["cause"] == "refused"
+    assert became not in (RAN, UNASKED) or row.tools(vendor.reader) & set(done.init["tools"]), done.init["tools"]
     if vendor is CLAUDE_ITSELF:
         assert (became == RAN) == row.runs
     assert told().get((row.name, vendor.name)) == became

@@ -73,6 +73,7 @@ from shim.profiles.compile.tools import tools
 from shim.profiles.load.launch import Rules, Template, of_modes, overruled_by
 
 if TYPE_CHECKING:
+    from shim.core.policy.settings_hooks import SettingsHook
     from shim.core.vendor.translator import Translator
     from shim.profiles.compile.rules import Trace
     from shim.profiles.compile.stream import Stream
@@ -182,11 +183,24 @@ def build(
 def _left(
     tools_of: Mapping[str, tuple[str, ...]], listed: tuple[str, ...], enforcement: Enforcement, request: Request
 ) -> tuple[str, ...]:
-    """The tools that a request leaves the vendor: those of its mode, and those that rules add to the mode."""
-    left = tools_of.get(request.permission_mode, listed)
-    rules = () if request.policy is None else request.policy.allowed
-    added = {rule.tool for rule in rules if enforcement.allows(rule, request)}
-    return tuple(name for name in listed if name in left or name in added) if added else left
+    """The tools that a request leaves the vendor: those of its mode, and those that rules and hooks add to the mode."""
+    left, policy = tools_of.get(request.permission_mode, listed), request.policy
+    if policy is None or not (policy.allowed or policy.hooks):
+        return left
+    judged = enforcement.hooked and request.permission_mode != "plan"  # by our hook, which lets run what they allow
+    added = [it for it in policy.allowed if (judged and enforcement.heeds(it)) or enforcement.allows(it, request)]
+    hooks = policy.hooks if judged else ()
+    return tuple(
+        name
+        for name in listed
+        if name in left or any(rule.names(name) for rule in added) or any(_about(hook, name) for hook in hooks)
+    )
+
+
+def _about(hook: "SettingsHook", tool: str) -> bool:
+    from shim.core.claude.hooks.commands import about
+
+    return about(hook, tool)
 
 
 def _enforcement(rules: Rules | None, denials: "Denials | None", *, unattended: bool) -> Enforcement:
