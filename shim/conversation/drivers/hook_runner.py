@@ -20,7 +20,8 @@ from shim.process.spawn import Started, abandon, spawn
 OUTPUT_BYTES = 1024 * 1024  # of a hook's stdout; one that says more blocks, because nobody knows what it means
 STDERR_SECONDS = 0.2  # for the rest of a hook's stderr, which another process may hold
 LONGEST_SECONDS = 660.0  # vendors wait no longer for our hook: one that is not done by then blocks
-LATE = "the hook took more than {seconds:g} s, which is as long as one may take here"
+LATE = "timed out"
+TOO_LATE = f"a hook took more than {LONGEST_SECONDS:g} s, which is as long as one may take here"
 
 
 async def judged_by_hooks(
@@ -39,12 +40,9 @@ async def judged_by_hooks(
 
     async def run(hook: SettingsHook) -> None:
         ended = await _run(hook, data, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd)
-        late = ended.code is None and hook.seconds > LONGEST_SECONDS
-        verdicts.append(
-            Verdict(False, LATE.format(seconds=LONGEST_SECONDS))
-            if late
-            else verdict_of(hook, ended, tool, arguments, policy.place)
-        )
+        late = ended.fault == LATE and hook.seconds > LONGEST_SECONDS
+        said = Verdict(False, TOO_LATE) if late else verdict_of(hook, ended, tool, arguments, policy.place)
+        verdicts.append(said)
 
     async with anyio.create_task_group() as tasks:
         for hook in hooks:
@@ -93,7 +91,7 @@ async def _run(hook: SettingsHook, data: bytes, environment: Mapping[str, str], 
     finally:
         child.close()
     if waiting.cancelled_caught:
-        return Ended(None, fault="timed out")
+        return Ended(None, fault=LATE)
     if len(said) > OUTPUT_BYTES:
         return Ended(DENIES, stderr=f"it printed more than {OUTPUT_BYTES} bytes")
     return Ended(ended.code, said.decode("utf-8", "replace"), child.tail.text(), f"it {ended}")

@@ -43,13 +43,14 @@ def _check_hooks(vendor: Vendor, policy: Policy, request: Request) -> None:
     if not policy.hooks:
         return
     from shim.core.claude.hooks.commands import names
+    from shim.core.policy.settings_hooks import UNTRUSTED
 
     for hook in policy.hooks:
         if hook.refusal:
+            trust = "start the real claude there once and trust the folder, " if hook.refusal == UNTRUSTED else ""
             raise ModeError(
                 f"a {BEFORE_A_CALL} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
-                hint="trust the folder in the real claude, choose the real claude, or leave the file out with "
-                "--setting-sources",
+                hint=f"{trust}choose the real claude, or leave the file out with --setting-sources",
             )
         missed = unhooked(vendor, hook, request)
         if missed & ACTING or (missed and names(hook.matcher)):
