@@ -62,9 +62,12 @@ def _install() -> None:
 
 
 class Browser:
-    """One browser for many pages. `open` says what it logged and asked the network for since."""
+    """One browser for many pages. `open` says what it logged and asked the network for since.
 
-    def __init__(self) -> None:
+    `host` is the one address that it may reach.
+    """
+
+    def __init__(self, host: str = "") -> None:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
 
@@ -73,7 +76,8 @@ class Browser:
         options.binary_location = chromium
         flags = ["--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--force-device-scale-factor=1"]
         # The sandbox cannot be had as root or in most containers; the pages are our own, and there is no network.
-        flags += ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking"]
+        hosts = "MAP * ~NOTFOUND" + (f", EXCLUDE {host}" if host else "")
+        flags += ["--no-sandbox", f"--host-resolver-rules={hosts}", "--disable-background-networking"]
         for flag in flags:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})

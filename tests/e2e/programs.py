@@ -49,8 +49,12 @@ PYTHON_PINS: Mapping[str, str] = {
 # Packages whose program is machine code, in a package for each platform: its name, and where the program is in it.
 NATIVE: Mapping[str, tuple[str, str]] = {"opencode-ai": ("opencode-{platform}-{cpu}", "bin/opencode")}
 # Packages whose program finds that of its platform itself, among its optional packages.
-WITH_OPTIONAL = frozenset({"@openai/codex", "@github/copilot", "ccusage", "ai-sdk-provider-claude-code"})
+WITH_OPTIONAL = frozenset(
+    {"@openai/codex", "@github/copilot", "ccusage", "ai-sdk-provider-claude-code", "@siteboon/claude-code-ui"}
+)
 WITH: Mapping[str, str] = {"ai-sdk-provider-claude-code": "ai"}  # what its user has beside it
+# Modules of a package that are compiled here, because their ready-made programs are not in the registry.
+COMPILED: Mapping[str, tuple[str, ...]] = {"@siteboon/claude-code-ui": ("better-sqlite3", "sqlite3", "node-pty")}
 _CPUS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
 # Its models and its validator, without the hundred packages and the Python that the rest of it wants.
 HARBOR = "harbor==0.25.0"
@@ -216,6 +220,16 @@ def _npm_install(folder: Path, package: str, path: str) -> None:
     if npm is None:
         raise RuntimeError("npm is needed to install the vendor programs, and is not on PATH")
     _run([npm, "install", *flags], folder, {**os.environ, "PATH": path})
+    for module in COMPILED.get(package, ()):
+        _compile(folder / "node_modules", module)
+
+
+def _compile(modules: Path, name: str) -> None:
+    """The machine code of a module for the newest Node, whose headers come with it."""
+    program = node(24).resolve()
+    command = [str(program), str(modules / "node-gyp" / "bin" / "node-gyp.js"), "rebuild", "--release"]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    _run([*command, f"--nodedir={program.parents[1]}"], modules / name, environment)
 
 
 def _run(command: list[str], folder: Path, environment: Mapping[str, str]) -> None:

@@ -154,9 +154,9 @@ def _copied(module: Path, place: Place) -> Path:
     return copy / module.name
 
 
-def put_into(file: Path, place: Place) -> None:
-    """The place's drop-in where a package has its own claude."""
-    vendor = read_installed(str(place.claude))[1]["vendor"]
+def put_into(file: Path, place: Place, vendor: str = "") -> None:
+    """The drop-in where a package has its own claude, for the vendor of the place's drop-in."""
+    vendor = vendor or read_installed(str(place.claude))[1]["vendor"]
     install = [sys.executable, "-m", "shim", "install", "--vendor", vendor, "--into", str(file)]
     subprocess.run(install, env=dict(place.environment), timeout=TURN_SECONDS, check=True, stdout=subprocess.DEVNULL)
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,14 +19,13 @@ from clis import INSTALL_SECONDS, Cli, install_drop_in, isolated_environment
 from place import GONE_SECONDS, MARK, Place
 from programs import install
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
-from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN, Vendor
-from wrappers import WRAPPERS, Wrapper
+from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
+from wrappers import WRAPPERS, Wrapper, settle
 
 pytestmark = pytest.mark.e2e
 
 CLIS = (Cli(CLAUDE_ITSELF, bare=True), Cli(CLAUDE_ITSELF), Cli(QWEN), Cli(PI), Cli(CODEX))
 SHORT = {("ai-sdk-provider-claude-code", "qwen"), ("claude-max-api-proxy", "pi")}  # what `make e2e` tries
-KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "NODE_COMPILE_CACHE", MARK)
 
 Test = Callable[..., None]
 
@@ -54,24 +53,13 @@ def place(cli: Cli, client: Wrapper, service: ScriptedServer, hello: Path, tmp_p
     claude = program.executable
     if not cli.bare:
         claude = install_drop_in(cli.vendor, environment, tmp_path)
-        own = {name: value for name, value in environment.items() if name not in KEPT and not name.startswith("SHIM_")}
-        environment = {name: environment[name] for name in KEPT}
         kept = client.own and cli.vendor is CLAUDE_ITSELF  # the file that the drop-in replaces is its program
-        _settle(Path(environment["HOME"]), cli.vendor, "" if kept else str(program.executable), own)
+        environment = settle(cli.vendor, None if kept else program.executable, environment)
     place = Place(claude, hello.parent, environment)
     yield place
     left = place.processes_left()
     place.close()
     assert left == {}
-
-
-def _settle(home: Path, vendor: Vendor, program: str, environment: Mapping[str, str]) -> None:
-    lines = [f"[vendors.{vendor.name}]", f"trust = {json.dumps(vendor is CODEX)}"]
-    lines += [f"bin = {json.dumps(program)}"] if program else []
-    lines += [f"[vendors.{vendor.name}.env]", *(f"{name} = {json.dumps(value)}" for name, value in environment.items())]
-    file = home / ".config" / "shim" / "config.toml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n".join(lines) + "\n")
 
 
 @scenario("text, a tool, a turn that remembers", short=True)

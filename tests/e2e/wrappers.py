@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import TURN_SECONDS, Line, LineProcess, Place, wait_until
+from place import MARK, TURN_SECONDS, Line, LineProcess, Place, wait_until
 from programs import node, npm_folder, python_folder, version_of
 from sdk_clients import PROGRAMS, put_into
+from vendor_setups import CODEX, Vendor
 
 from shim.process.find_program import is_ours
 
@@ -63,7 +64,7 @@ class OfNpm(Wrapper):
     def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         folder = npm_folder(self.package)
         if self.own and is_ours(str(place.claude)):
-            folder = _linked(folder, place)
+            folder = linked(folder, place)
             for file in folder.glob(f"node_modules/{NATIVE}"):
                 put_into(file, place)
         argv = [str(node(24)), str(PROGRAMS / "npm_frontend.mjs"), str(folder), self.package]
@@ -76,7 +77,7 @@ class OfPyPI(Wrapper):
     def ask(self, place: Place, prompts: Sequence[str], *, abort: bool = False) -> list[Line]:
         folders = [python_folder(self.package)]
         if is_ours(str(place.claude)):
-            folders.insert(0, _linked(folders[0] / "claude_agent_sdk", place).parent)
+            folders.insert(0, linked(folders[0] / "claude_agent_sdk", place).parent)
             put_into(folders[0] / "claude_agent_sdk" / "_bundled" / "claude", place)
         argv = [sys.executable, "-S", "-P", str(PROGRAMS / "pypi_frontend.py"), self.package]
         return self.run(place, argv, {"PYTHONPATH": os.pathsep.join(map(str, folders))}, prompts=prompts)
@@ -97,13 +98,12 @@ class Proxy(Wrapper):
 
     @contextmanager
     def _serving(self, place: Place) -> Iterator[str]:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         script = npm_folder(self.package) / "node_modules" / self.package / "dist" / "server" / "standalone.js"
         environment = {**place.environment, **on_path(place)}
         server = Quiet([str(node(24)), str(script), str(port)], place.folder, environment)
         place.started.append(server)
-        assert wait_until(lambda: _listens(port), TURN_SECONDS), server.complaint("does not listen")
+        assert wait_until(lambda: listens(port), TURN_SECONDS), server.complaint("does not listen")
         try:
             yield f"http://127.0.0.1:{port}/v1/chat/completions"
         finally:
@@ -163,16 +163,39 @@ class Acpx(Wrapper):
         return process.lines, code
 
 
-def _linked(folder: Path, place: Place) -> Path:
+def linked(folder: Path, place: Place) -> Path:
     """A copy of a folder below the place; its files are links, which `shim install --into` replaces."""
     copy = place.folder.parent / "packages" / folder.name
     shutil.copytree(folder, copy, copy_function=os.link, symlinks=True)
     return copy
 
 
-def _listens(port: int) -> bool:
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+def listens(port: int) -> bool:
     with socket.socket() as trial:
         return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
+# What is no setting of the vendor's.
+KEPT = ("PATH", "HOME", "TMPDIR", "LANG", "NODE_COMPILE_CACHE", MARK)
+
+
+def settle(vendor: Vendor, program: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """Write the vendor's program and variables into the drop-in's settings; the environment without them."""
+    variables = {name: value for name, value in environment.items() if name not in KEPT and name[:5] != "SHIM_"}
+    lines = [f"[vendors.{vendor.name}]", f"trust = {json.dumps(vendor is CODEX)}"]
+    lines += [f"bin = {json.dumps(str(program))}"] if program else []
+    lines += [f"[vendors.{vendor.name}.env]", *(f"{name} = {json.dumps(value)}" for name, value in variables.items())]
+    file = Path(environment["HOME"]) / ".config" / "shim" / "config.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(lines) + "\n")
+    return {name: environment[name] for name in KEPT}
 
 
 WRAPPERS: Sequence[Wrapper] = (
