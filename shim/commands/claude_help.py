@@ -78,6 +78,7 @@ REFUSED = (
     *("auto-mode", "code", "gateway", "import", "project", "purge", "remote-control", "rc", "remote", "bridge", "sync"),
     *("self-hosted-runner", "ultrareview"),
 )
+BACKGROUND = "--bg, --background"
 WIDTH, PARAGRAPH = 46, 118
 
 
@@ -86,7 +87,8 @@ def manual() -> str:
     claude = [_line(FLAGS[field], does) for field, does in DOES.items() if not field.startswith("shim_")]
     others = [f"  {spelling.strip()}" for spelling in FLAGS["other"].replace("\n", "|").split("|") if spelling.strip()]
     commands = [_line(name, does) for name, does in SUBCOMMANDS.items()]
-    refused = textwrap.wrap(", ".join(REFUSED), PARAGRAPH, initial_indent="  ", subsequent_indent="  ")
+    others = [line for line in others if line.strip() != BACKGROUND]
+    refused = textwrap.wrap(", ".join((*REFUSED, BACKGROUND)), PARAGRAPH, initial_indent="  ", subsequent_indent="  ")
     parts = (
         ("Options:", claude),
         ("Options of the shim:", mine),

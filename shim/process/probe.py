@@ -23,7 +23,7 @@ from shim.state.files import read_file, remove, write_file
 
 PROBE_SECONDS = 2.0
 PATIENT_SECONDS = 10.0  # where a person waits, and not a turn: programs in Node may need some on a busy machine
-LOGIN_SECONDS = 15.0  # for a program to look for its login, which is a whole start of it
+START_SECONDS = 15.0  # for a program to look for its login or its models, which is a whole start of it
 KILL_SECONDS = 0.5  # for a killed program to be gone, unless the kernel is stuck
 LOOK_SECONDS = 0.02  # between two looks at a program: the processes that it started may hold its pipes for ever
 HELP_BYTES = 64 * 1024  # of an answer, of stdout and of stderr each; the longest seen has 14 KB
@@ -93,7 +93,9 @@ class Probe:
     def ask_models(self, how: ModelProbe) -> None:
         """Remember what the program says of its models, for `known_models`."""
         if how.args:
+            seconds, self._seconds = self._seconds, max(self._seconds, START_SECONDS)
             self.answer(how.args, anew=True)
+            self._seconds = seconds
 
     def known_models(self, how: ModelProbe) -> list[str]:
         """Its models, as far as an answer is remembered. Nothing is started."""
@@ -101,7 +103,7 @@ class Probe:
 
     def missing_login(self, how: LoginProbe) -> str | None:
         """Its words for a missing login, asked anew; "" where it finds one, None where it does not say (`failure`)."""
-        seconds, self._seconds = self._seconds, max(self._seconds, LOGIN_SECONDS)
+        seconds, self._seconds = self._seconds, max(self._seconds, START_SECONDS)
         answer = self._ask(how.args, how.environment).decode("utf-8", "replace")
         self._seconds = seconds
         words = how.read(answer)
@@ -208,7 +210,7 @@ def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping
 
 def known_models(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> list[str]:
     """The models of that program, likewise."""
-    if not vendor.program.listing.args or vendor.program.plays:
+    if vendor.program.plays:
         return []
     try:
         return open_probe(vendor, settings, environment, cwd).known_models(vendor.program.listing)

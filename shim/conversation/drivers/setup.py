@@ -34,10 +34,12 @@ def models_known(vendor: Vendor, settings: Settings, environment: Mapping[str, s
     """The names of models that can be chosen, as far as they are known: of the maps, and of the vendor's own list."""
     if vendor.passthrough:
         return ()
-    from shim.process.probe import known_models
+    names = [name for table in _maps(vendor, settings) for name in table]
+    if vendor.program.listing.args:
+        from shim.process.probe import known_models
 
-    own = known_models(vendor, settings.of(vendor.name), environment, cwd)
-    return (*(name for names in _maps(vendor, settings) for name in names), *own)
+        names += known_models(vendor, settings.of(vendor.name), environment, cwd)
+    return tuple(names)
 
 
 def _maps(vendor: Vendor, settings: Settings) -> "tuple[Mapping[str, str], ...]":
