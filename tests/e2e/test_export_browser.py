@@ -263,7 +263,9 @@ def colours_of_the_bar(browser: Browser) -> dict[str, float]:
     return {name: count / sum(counts.values()) for name, count in counts.items()}
 
 
-@pytest.mark.parametrize("calls", [0, 100, 500, 5_000])
+@pytest.mark.parametrize(
+    "calls", [0, 500, pytest.param(100, marks=pytest.mark.full), pytest.param(5_000, marks=pytest.mark.full)]
+)
 def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(browser, page, tmp_path, calls):
     """A bar of 500 calls was one blend of two colours; of 5,000 it showed a third of the session, and one colour."""
     browser.open(made(tmp_path, long(calls).cast()) if calls else page)

@@ -1,0 +1,37 @@
+"""`make texts` finds what a person may read."""
+
+import pytest
+import typer
+from support import ROOT
+from texts import commands, of_profile, prose, sentences
+
+from shim.commands.cli import app
+
+
+def test_every_command_has_its_help_page_in_the_file():
+    found = set(commands())
+    assert {(), ("run",), ("cast", "list"), ("sessions", "delete")} <= found
+    assert {(name,) for name in typer.main.get_command(app).commands} <= found  # type: ignore[attr-defined]
+
+
+def test_the_sentences_of_a_module_are_found_without_its_documentation(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        '"""A module that says things."""\n\n\ndef fail(path):\n    """It fails in a known way."""\n'
+        '    raise OSError(f"{path!r} cannot be read: "\n'
+        '                  "it is a folder", "bin", "a_name another_name")\n'
+    )
+    assert list(sentences(path)) == [(6, "{path} cannot be read: it is a folder")]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_prose"),
+    [("name recordings, or folders of them", True), ("--shim-vendor", False), ("a b", False), ("it is empty", True)],
+)
+def test_a_text_of_a_few_words_is_a_sentence(text, is_prose):
+    assert prose(text) is is_prose
+
+
+def test_the_hints_of_profiles_are_among_them():
+    assert list(of_profile({"login": [{"hint": "run it once and log in"}], "bin": "x"})) == ["run it once and log in"]
+    assert any("does not exist" in said for _, said in sentences(ROOT / "shim" / "recording" / "folders.py"))
