@@ -541,7 +541,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
     turn.text("x" * 200)
     turn.tool_result("a", "late")
     words = short(lines := ended(stage))
-    assert words[2].startswith("result a [This call was still running") and words[3] == "text " + "x" * 200
+    assert words[2].startswith("result a [The result of this call came too late") and words[3] == "text " + "x" * 200
     assert lines[-2]["shim"]["repairs"] == {"late_tool_result": 1}
 
 
