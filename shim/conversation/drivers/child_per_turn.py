@@ -13,7 +13,7 @@ from shim.core.errors import ShimError
 from shim.core.vendor.commands import Stage
 from shim.core.vendor.pump import Pump
 from shim.process.child import Child
-from shim.process.spawn import Started
+from shim.process.spawn import Started, abandon
 
 if TYPE_CHECKING:
     from shim.core.claude.control import Control
@@ -38,9 +38,15 @@ class ChildPerTurn(ChildDriver):
             await self._refuse(message, error)
             return
         self._begin_turn()
+        try:
+            turns = self.launcher.turns
+        except OSError as error:  # without an open file left, what reads the child cannot be loaded beside it
+            abandon(started.process)
+            await self._refuse(message, error)
+            return
         child = Child(started)
         try:
-            self.pump = pump = self.launcher.turns.pump(self.pump)
+            self.pump = pump = turns.pump(self.pump)
             self._listen(pump, message)
             if not (await self._serve(child, pump) or await self._end_interrupted(pump)):
                 await self._once_more(pump, message)
