@@ -59,7 +59,7 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
         assert gone(frontend)
 
 
-@over(QWEN, full=(PI, CLAUDE_ITSELF))
+@over(full=(QWEN, PI, CLAUDE_ITSELF))
 def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: Frontend, vendor: Vendor) -> None:
     frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # else the real claude lets root bypass nothing
     with shim_run(frontend, f"[[shell]] {ENDLESS_COMMAND}", "--permission-mode", "bypassPermissions") as terminal:
@@ -73,7 +73,7 @@ def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: Frontend, vendor: Ve
 
 
 @over(QWEN, full=(CLAUDE_ITSELF,))
-@pytest.mark.parametrize("answer", ["y", "n", "a"])
+@pytest.mark.parametrize("answer", ["a", *(pytest.param(word, marks=pytest.mark.full) for word in "yn")])
 def test_the_person_is_asked_and_obeyed(frontend: Frontend, vendor: Vendor, answer: str) -> None:
     with shim_run(frontend, TOUCH) as terminal:
         terminal.until(f"? may it run Bash touch {MADE}")
@@ -85,7 +85,7 @@ def test_the_person_is_asked_and_obeyed(frontend: Frontend, vendor: Vendor, answ
         assert "to allow it" not in terminal.plain, "the person has just denied it"
 
 
-@over(QWEN, full=(CODEX, GEMINI))
+@over(full=(QWEN, CODEX, GEMINI))
 @pytest.mark.parametrize("call", [TOUCH, "[[write]] @"], ids=["touch", "write"])
 def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
     frontend: Frontend, vendor: Vendor, call: str
@@ -113,7 +113,7 @@ def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
         assert "the mode plan lets nothing be changed" in piped("--permission-mode", "plan")
 
 
-@over(QWEN, PI, full=(CODEX, CLAUDE_ITSELF))
+@over(full=(QWEN, PI, CODEX, CLAUDE_ITSELF))
 def test_a_session_goes_on(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
     with shim_run(frontend, "[[text]] the word is heron") as terminal:
         assert terminal.end() == 0
@@ -122,7 +122,7 @@ def test_a_session_goes_on(frontend: Frontend, model: ScriptedServer, vendor: Ve
     assert "the word is heron" in json.dumps(model.asked("text")[-1].body)
 
 
-@over(QWEN, PI, full=(CODEX, GEMINI, OPENCODE))
+@over(PI, full=(QWEN, CODEX, GEMINI, OPENCODE))
 def test_what_is_explained_is_what_a_turn_starts(frontend: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
     flags = ("-p", "[[text]] hi", *frontend.arguments, "--permission-mode", "plan")
     cast = frontend.folder.parent / "a.cast"

@@ -4,10 +4,12 @@ The drop-in gets a session of its own: the terminal's Ctrl-C reaches us alone, a
 interrupts the turn, the second one ends it at once.
 """
 
+import errno
 import json
 import os
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -28,6 +30,7 @@ from shim.story.terminal.draw import Drawing
 
 CHUNK_BYTES = 256 * 1024
 END_SECONDS = 1.0  # from the second Ctrl-C until the drop-in is killed; its guard then ends the vendor
+DONE_SECONDS = 10.0  # for the drop-in to go once it has closed its stdout; it takes two at most
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CALLS = 1000  # that failed and are remembered
 
@@ -62,9 +65,11 @@ class LiveTurn:
                 self._say({"type": "user", "message": {"role": "user", "content": prompt}})
                 self._serve(selector, signals)
                 return self._close()
+            except BaseException:  # nobody reads what is drawn, for one
+                self._end(at_once=True)
+                raise
             finally:
                 self._drawing.rest()
-                self._end()
 
     # -- what comes --------------------------------------------------------------------------------------------
 
@@ -76,6 +81,9 @@ class LiveTurn:
         selector.register(output, selectors.EVENT_READ)
         selector.register(complaints, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)
+        reader = self._reader()
+        if reader is not None:
+            selector.register(reader, selectors.EVENT_READ)
         asks = False
         while True:
             asking = self._person is not None and self._person.asked is not None
@@ -84,6 +92,8 @@ class LiveTurn:
                 change(self._person.descriptor, selectors.EVENT_READ)
                 asks = asking
             ready = {key.fileobj for key, _ in selector.select()}
+            if reader in ready:  # all that a pipe's writing end tells: nobody reads any more
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             if signals in ready:
                 os.read(signals, CHUNK_BYTES)
                 if self._interrupt():
@@ -101,6 +111,14 @@ class LiveTurn:
                     return
             if self._person is not None and self._person.descriptor in ready:
                 self._decide(self._person)
+
+    def _reader(self) -> int | None:
+        """Our stdout where it is a pipe, whose reader may leave while there is nothing to draw."""
+        try:
+            descriptor = self._console.file.fileno()
+            return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None
+        except (OSError, ValueError):
+            return None
 
     def _complaints(self) -> bool:
         """Pass on what the drop-in wrote to stderr by now. Returns False at its end."""
@@ -206,24 +224,24 @@ class LiveTurn:
             attended = self._person is not None
             self._advise(advice(self._result, self._init, self._failed, os.getcwd(), attended=attended))
         self._drawing.close()
-        self._end()
+        self._end(at_once=bool(self._heard))
         return 128 + self._heard[0] if self._heard else self._process.wait()
 
     def _advise(self, said: str) -> None:
         if said:
             self._drawing.said(said, "yellow")
 
-    def _end(self) -> None:
-        """Make sure that the drop-in is gone: it is told, and after a moment killed."""
+    def _end(self, *, at_once: bool) -> None:
+        """Make sure that the drop-in is gone. `at_once`: it has not said that it is done."""
         self._close_stdin()
         process = self._process
-        if process.poll() is None and self._heard:
+        if at_once and process.poll() is None:
             process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        process.wait()
+        try:
+            process.wait(END_SECONDS if at_once else DONE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()

@@ -85,4 +85,8 @@ def _draw(flags: list[str], installed: dict[str, str], prompt: str) -> int:
     command += ["claude", "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags]
     command += ["--permission-prompt-tool", "stdio"] if asks else []
-    return LiveTurn(console, Person(0, os.getcwd()) if asks else None).run(command, prompt)
+    try:
+        return LiveTurn(console, Person(0, os.getcwd()) if asks else None).run(command, prompt)
+    except BrokenPipeError:  # a reader that has seen enough is not a failure
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0

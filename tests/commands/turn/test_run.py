@@ -1,6 +1,7 @@
 """`shim run` and `shim demo`: on a real terminal with a real process group, and in a pipe."""
 
 import json
+import signal
 import subprocess
 
 import pytest
@@ -73,6 +74,30 @@ def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard
         assert lifeline.gone()
         assert "■ interrupted" in terminal.plain and "Traceback" not in terminal.plain and "✗" not in terminal.plain
         assert terminal.clean
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(box, keyboard, name, status):
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
+        terminal.until("Hello.")
+        terminal.process.send_signal(getattr(signal, name))
+        assert terminal.end() == status
+        assert lifeline.gone() and terminal.clean
+
+
+def test_a_reader_that_has_seen_enough_ends_the_turn(box):
+    lifeline = box.lifeline()
+    child = box.fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
+    command = [*SHIM, "run", "-v", "demo", "hi"]
+    with subprocess.Popen(
+        command, env=box.environment(SHIM_BIN=child), cwd=box.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"> hi\n"
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 0
+    assert lifeline.gone()
 
 
 # -- questions -----------------------------------------------------------------------------------------------------
