@@ -1,0 +1,148 @@
+"""claude-code-ui in a real browser: a page over the TypeScript SDK, whose `cli.js` the drop-in replaces.
+
+What a person sees is asserted, so the real claude of its package is tried with the same assertions.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser
+from clis import Cli, isolated_environment
+from place import GONE_SECONDS, TURN_SECONDS, Place, wait_until
+from programs import install, node, npm_folder
+from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sdk_clients import PROGRAMS, put_into
+from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
+from wrappers import Quiet, free_port, linked, listens, settle
+
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
+
+PACKAGE = "@siteboon/claude-code-ui"
+CLIS = (Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI), Cli(CODEX))
+NAME, PASSWORD = "someone", "secret-of-nobody"
+
+PRESS = """
+    const found = [...document.querySelectorAll("button")]
+        .find((one) => one.offsetParent && one.innerText.includes(arguments[0]));
+    found?.click();
+    return Boolean(found);
+"""
+
+
+class Page:
+    """The page, used as a person does."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self._browser = Browser("127.0.0.1")
+        self._address, self._folder = address, folder
+
+    def close(self) -> None:
+        self._browser.close()
+
+    def sign_up(self) -> None:
+        """Makes the first account, and a project of the working directory."""
+        self._browser.driver.get(self._address)
+        for name, value in (("username", NAME), ("password", PASSWORD), ("confirmPassword", PASSWORD)):
+            self._browser.wait(lambda name=name: self._browser.all(f"#{name}"))[0].send_keys(value)
+        self._browser.click("button[type=submit]")
+        token = self._browser.wait(lambda: self._browser.run("return localStorage.getItem('auth-token')"))
+        body = json.dumps({"path": str(self._folder)}).encode()
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(f"{self._address}/api/projects/create", body, headers)
+        urllib.request.urlopen(request, timeout=TURN_SECONDS).close()
+        self.load()
+        self.press_button("New Session")
+
+    def load(self) -> None:
+        """Loads the page anew and opens the project."""
+        self._browser.driver.get(self._address)
+        self.press_button(self._folder.name)
+
+    def press_button(self, words: str) -> None:
+        """The first button that is seen with these words; found and pressed at once, as the page draws itself anew."""
+        self._browser.wait(lambda: self._browser.run(PRESS, words))
+
+    def say(self, words: str) -> None:
+        """Types a prompt and sends it; what the page offers for a `/` is closed first."""
+        field = self._browser.wait(lambda: self._written(words))
+        field.send_keys("\ue00c")  # Escape
+        field.send_keys("\ue007")  # Enter
+
+    def _written(self, words: str) -> Any:
+        """The field with the words in it, once the page has it ready."""
+        from selenium.common.exceptions import WebDriverException
+
+        try:
+            field = next(one for one in self._browser.all("textarea") if one.is_displayed() and one.is_enabled())
+            field.clear()
+            field.send_keys(words)
+            return field if field.get_attribute("value") == words else None
+        except (StopIteration, WebDriverException):
+            return None
+
+    def sees(self, words: str, times: int = 1) -> bool:
+        """Whether the page shows the words so often in time, however it breaks lines."""
+        wanted = " ".join(words.split())
+        return wait_until(lambda: self.text.count(wanted) >= times, TURN_SECONDS)
+
+    @property
+    def text(self) -> str:
+        return " ".join(str(self._browser.run("return document.body.innerText")).split())
+
+
+@pytest.fixture
+def page(cli: Cli, service: ScriptedServer, hello: Path, tmp_path: Path) -> Iterator[Page]:
+    """The server, started in the working directory, and its page."""
+    program = install(cli.vendor.package)
+    environment = isolated_environment(cli.vendor, program, service.url, tmp_path)
+    place = Place(program.executable, hello.parent, environment)
+    packages = linked(npm_folder(PACKAGE), place)
+    if not cli.bare:
+        place.environment = settle(cli.vendor, program.executable, environment)
+        put_into(packages / "node_modules" / "@anthropic-ai" / "claude-agent-sdk" / "cli.js", place, cli.vendor.name)
+    port = free_port()
+    own = {"PORT": str(port), "DATABASE_PATH": str(tmp_path / "accounts.db")}
+    script = packages / "node_modules" / PACKAGE / "server" / "index.js"
+    argv = [str(node(24)), "--require", str(PROGRAMS / "on_loopback.cjs"), str(script)]
+    server = Quiet(argv, place.folder, {**place.environment, **own})
+    place.started.append(server)
+    assert wait_until(lambda: listens(port), TURN_SECONDS), server.complaint("does not listen")
+    shown = Page(f"http://127.0.0.1:{port}", place.folder)
+    yield shown
+    shown.close()
+    server.close()
+    left = place.processes_left()
+    place.close()
+    assert left == {}
+
+
+@pytest.mark.parametrize("client", ["claude-code-ui-1.12.0"])
+@pytest.mark.parametrize("cli", CLIS, ids=str)
+@pytest.mark.scenario("a conversation, stop, the session's list, error")
+def test_a_person_has_a_conversation_on_the_page(
+    client: str, cli: Cli, page: Page, service: ScriptedServer, hello: Path
+) -> None:
+    page.sign_up()
+    page.say("[[text]] the first words")
+    assert page.sees(REPLY)
+    page.say(f"[[read]] {cli.vendor.file_argument(hello)}")
+    assert page.sees(REPLY_AFTER_TOOL)
+    page.say("[[text]] the last words")
+    assert page.sees(REPLY, 2)
+    assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+    page.say("[[slow]] hi")
+    assert wait_until(lambda: service.asked("slow"), TURN_SECONDS)
+    page.press_button("Stop")
+    assert page.sees("Session interrupted by user.")
+    assert service.asked("slow")[0].client_left.wait(GONE_SECONDS)
+    page.load()
+    assert page.sees("Just now") or page.sees("min")
+    page.press_button("New Session")
+    page.say("[[error]] 401")
+    assert page.sees(ERROR_MESSAGE)
