@@ -329,5 +329,7 @@ def log_end(log: Log, child: Child) -> None:
         first = None if child.first_output is None else round(child.first_output, 3)
         lasted = round(time.monotonic() - child.began, 3)
         how = {"code": child.exit and child.exit.code, "signal": child.exit and child.exit.signal}
-        stderr = child.tail.text()[-STDERR_CHARACTERS:]
+        stderr = child.tail.text()
+        if len(stderr) > STDERR_CHARACTERS:  # whole lines: in half of one a secret is not recognised
+            stderr = stderr[-STDERR_CHARACTERS:].partition("\n")[2]
         log("child ended", level="debug", **how, first_output_s=first, seconds=lasted, stderr=stderr)
