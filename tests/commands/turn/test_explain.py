@@ -159,3 +159,9 @@ def test_what_is_printed_cannot_command_a_terminal(box):
 def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
     done = box.claude("-p", "--", "--shim-explain", SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
     assert done.status == 0 and b"Hello." in done.stdout
+
+
+def test_a_variable_that_is_named_like_a_secret_has_no_value(box, explained):
+    box.settings('[vendors.qwen]\nenv = { MY_TOKEN = "hush", PLAIN = "shown" }\n')
+    given = explained("-p", "x", "--shim-vendor", "qwen")["environment"]["set"]
+    assert (given["MY_TOKEN"], given["PLAIN"]) == ("[REDACTED:variable]", "shown")
