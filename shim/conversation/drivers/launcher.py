@@ -186,6 +186,11 @@ class Launcher:
         except BaseException:
             if self.report is not None:
                 self.report.remove()
+            if self.standing.mode_file:
+                from shim.state.files import remove
+
+                remove(self.standing.mode_file)
+                self.standing.mode_file = ""
             raise
 
     def plan(self, prompt: str, *, listens: bool = False) -> Plan:
