@@ -1,5 +1,7 @@
 """Starts the children of one vendor in a conversation: with its own flags, and the session that goes on."""
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
@@ -190,6 +192,8 @@ class Launcher:
                 from shim.state.files import remove
 
                 remove(self.standing.mode_file)
+                with contextlib.suppress(OSError):  # other files of the session stay
+                    os.rmdir(os.path.dirname(self.standing.mode_file))
                 self.standing.mode_file = ""
             raise
 
