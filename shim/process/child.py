@@ -6,7 +6,6 @@ blocking; its stderr is kept as head and tail. Whatever is left of its group whe
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -40,7 +39,7 @@ class Child:
         self._saying = anyio.Lock()
         self.tail = tail or Tail()
         self.exit: Exit | None = None
-        self.began = time.monotonic()
+        self.began = anyio.current_time()
         self.first_output: float | None = None  # seconds until it said something on its stdout
         self._signalled = self._terminated = False
         self._strays: dict[int, bytes] = {}
@@ -54,7 +53,7 @@ class Child:
         assert self._process.stdout is not None
         chunk = await _read(self._process.stdout.fileno())
         if self.first_output is None:
-            self.first_output = time.monotonic() - self.began
+            self.first_output = anyio.current_time() - self.began
         if self._track is not None:
             self._track.said("o", chunk)
         return chunk

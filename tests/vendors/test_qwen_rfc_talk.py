@@ -320,7 +320,7 @@ def test_the_list_of_vendors_says_that_no_released_program_speaks_it(box):
     assert rows["qwen-rfc"]["program"] is None and rows["qwen"]["program"]
     assert "no released program speaks it" in rows["qwen-rfc"]["note"]
     assert not rows["qwen"]["note"]
-    assert b"no released program speaks it" in box.shim("vendors", environment=box.environment()).stdout
+    assert b"no released program speaks it" in box.shim("vendors", "--all", environment=box.environment()).stdout
 
 
 def test_a_recorded_conversation_is_played_again(box, talk):

@@ -4,7 +4,6 @@ Both are the same to the session: `turn` answers one message with one result, wh
 way; the other methods may be called while it runs. What a turn needs beside its lines comes from the pump as commands.
 """
 
-import time
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -327,7 +326,7 @@ def log_end(log: Log, child: Child) -> None:
     """Write into the log how a child ended, its times and the end of its stderr."""
     if log is not SILENT:
         first = None if child.first_output is None else round(child.first_output, 3)
-        lasted = round(time.monotonic() - child.began, 3)
+        lasted = round(anyio.current_time() - child.began, 3)
         how = {"code": child.exit and child.exit.code, "signal": child.exit and child.exit.signal}
         stderr = child.tail.text()
         if len(stderr) > STDERR_CHARACTERS:  # whole lines: in half of one a secret is not recognised
