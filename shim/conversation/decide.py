@@ -17,6 +17,7 @@ from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
     checked,
+    driven,
     mode_of,
     own_model,
     played,
@@ -207,6 +208,7 @@ class Start:
 
     def _prepared(self) -> Launcher:
         """What starts the children, once it is certain that there may be one."""
+        self.vendor = driven(self.vendor, self.invocation, self.settings)
         self.vendor.mode_arguments(self.mode)
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
@@ -250,7 +252,7 @@ class Start:
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
         from shim.conversation.fallback.candidates import Candidate
 
-        vendor = find(name, flat=True)
+        vendor = driven(find(name, flat=True), self.invocation, self.settings)
         launcher = first.another(vendor, self.listing.environment(name))
         try:
             self.listing.interactive(vendor)

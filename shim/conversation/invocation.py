@@ -11,7 +11,11 @@ from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
 from shim.core.vendor.routing import PLAYS, check_model, chosen
+from shim.core.vendor.vendor import Vendor
+from shim.state.config import Settings
 from shim.vendors import VENDORS
+
+ONE_WAY = "one-way"  # a driver's name in the settings: a child a message, which is told nothing more
 
 
 def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
@@ -31,6 +35,14 @@ def terminator(invocation: Invocation, setting: str) -> str:
         return setting
     sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
     return "message_stop" if invocation.print_mode and invocation.streams.input_format == "text" and not sdk else "none"
+
+
+def driven(vendor: Vendor, invocation: Invocation, settings: Settings) -> Vendor:
+    """The vendor, driven so that it asks, where a frontend could answer or holds a conversation, and it has a way."""
+    talks = invocation.streams.input_format == "stream-json" or prompts(invocation)
+    if vendor.program.two_way is None or not talks or settings.of(vendor.name).driver == ONE_WAY:
+        return vendor
+    return vendor.program.two_way()
 
 
 def mode_of(invocation: Invocation) -> str:

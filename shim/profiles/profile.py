@@ -39,6 +39,7 @@ class ProfileTranslator(Engine):
     synthesizes: ClassVar[bool] = False
     causes: ClassVar[Mapping[int, Any]] = {}  # exit code → Cause
     stderr_rules: ClassVar[tuple[StderrRule, ...]] = ()
+    protocol: ClassVar[list[Callable[[], type[Translator]]]] = []  # who reads a program that speaks JSON-RPC
     described: ClassVar[Any] = ()  # the rules as they were written, for who asks what they name
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -58,7 +59,9 @@ class ProfileTranslator(Engine):
         self.others(event)
 
     def unread(self, event: Event) -> Translator:
-        """An event of a type that no rule names: the rules for any type."""
+        """An event of a type that no rule names: the rules for any type, unless the program was driven otherwise."""
+        if self.protocol and event.get("jsonrpc") == "2.0":
+            return self.protocol[0]()(self.turn, partial=self.partial)
         self.others(event)
         return self
 
@@ -130,8 +133,15 @@ class ProfileTranslator(Engine):
 class UntypedTranslator(ProfileTranslator):
     """One whose events have no `type` that decides."""
 
+    _other: Translator | None = None  # of the protocol
+
     def feed(self, event: Event) -> None:
         """Handle one event: the rules of its type, or those for any."""
+        if self.protocol and "jsonrpc" in event:
+            self._other = self._other or self.protocol[0]()(self.turn, partial=self.partial)
+            self._other.feed(event)
+            self.turn = self._other.turn
+            return
         kind = event.get("type")
         (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
 
@@ -147,8 +157,16 @@ class AdaptedTranslator(ProfileTranslator):
         (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
 
 
-def translator(spot: Spot, stream: Stream, adapter: type[Translator] | None) -> type[ProfileTranslator]:
-    """The class that translates by a profile's stream. FrontendError for an `adapter` that is none."""
+def translator(
+    spot: Spot,
+    stream: Stream,
+    adapter: type[Translator] | None,
+    protocol: Callable[[], type[Translator]] | None = None,
+) -> type[ProfileTranslator]:
+    """The class that translates by a profile's stream. FrontendError for an `adapter` that is none.
+
+    `protocol` gives who reads on where a recorded program speaks JSON-RPC.
+    """
     base: type[ProfileTranslator] = AdaptedTranslator
     if adapter is None:
         base = ProfileTranslator if all(one.types for one in stream.rules) else UntypedTranslator
@@ -164,6 +182,7 @@ def translator(spot: Spot, stream: Stream, adapter: type[Translator] | None) -> 
         "late": stream.told.late,
         "marks_ids": stream.told.marks,
         "stderr_rules": stream.stderr,
+        "protocol": [] if protocol is None else [protocol],
     }
     made: type[ProfileTranslator] = type(bases[0].__name__, bases, fields)
     return made

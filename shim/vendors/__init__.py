@@ -83,7 +83,7 @@ def find_recorded(
         unattended=False,
         abilities=recorded.abilities._replace(resumes=True),
         program=recorded.program._replace(
-            bundled="shim.recording.replay", variants=(), probe=None, plays=recorded.name, place=place
+            bundled="shim.recording.replay", two_way=None, variants=(), probe=None, plays=recorded.name, place=place
         ),
         surroundings=recorded.surroundings._replace(keys=(), home=None),
     )

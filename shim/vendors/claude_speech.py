@@ -8,6 +8,8 @@ from typing import Any
 
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
+from shim.core.vendor.translator import Translator
+from shim.core.vendor.vendor import Request
 
 
 class ClaudeSpeech:
@@ -16,7 +18,11 @@ class ClaudeSpeech:
     def __init__(self) -> None:
         self._number = 0
 
-    def hello(self) -> bytes:
+    def reader(self, translator: type[Translator]) -> type[Translator]:
+        """The translator itself: its answers to requests of ours say nothing that matters."""
+        return translator
+
+    def hello(self, request: Request) -> bytes:
         """Turn the control protocol on."""
         return self._request(subtype="initialize", hooks=None)
 

@@ -10,6 +10,8 @@ from typing import Any
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 from shim.core.vendor.tools import own_arguments
+from shim.core.vendor.translator import Translator
+from shim.core.vendor.vendor import Request
 from shim.vendors.qwen_rfc_tools import TOOLS
 from shim.vendors.qwen_speech import CHANGED
 
@@ -77,7 +79,11 @@ class RfcSpeech:
         self._number = 0
         self._prompt: str | None = None
 
-    def hello(self) -> bytes:
+    def reader(self, translator: type[Translator]) -> type[Translator]:
+        """The translator itself: every line of the program says what it is about."""
+        return translator
+
+    def hello(self, request: Request) -> bytes:
         """The program speaks first, or at its first message."""
         return b""
 

@@ -9,6 +9,7 @@ from typing import Any
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 from shim.core.vendor.tools import own_arguments
+from shim.core.vendor.vendor import Request
 from shim.vendors.claude_speech import ClaudeSpeech, respond
 from shim.vendors.qwen_tools import TOOLS
 
@@ -31,7 +32,7 @@ CHANGED = (
 class QwenSpeech(ClaudeSpeech):
     """One child's ear, in Claude's own protocol; requests are numbered."""
 
-    def hello(self) -> bytes:
+    def hello(self, request: Request) -> bytes:
         """Turn the control protocol on."""
         return self._request(subtype="initialize", hooks=None, timeout={"canUseTool": PATIENCE_MS})
 

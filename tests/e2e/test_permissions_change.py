@@ -13,12 +13,13 @@ import pytest
 from frontend import Frontend
 from place import Line, LineProcess
 from programs import install
-from vendor_setups import CLAUDE_ITSELF, OPENCODE, PI, QWEN, Vendor
+from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 
 TALK = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 ASKING = ("--permission-prompt-tool", "stdio")
+ASK = [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)]  # over the Agent Client Protocol
 BYPASS = ("--permission-mode", "bypassPermissions", "--allow-dangerously-skip-permissions")
 
 
@@ -60,8 +61,7 @@ def made(frontend: Frontend) -> set[str]:
     return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
 
 
-@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, PI, pytest.param(OPENCODE, marks=pytest.mark.full)],
-                         ids=str, indirect=True)  # fmt: skip
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, PI, *ASK], ids=str, indirect=True)
 def test_a_mode_binds_the_next_call(claude: Frontend) -> None:
     conversation = Conversation(claude, *BYPASS)
     conversation.say("[[shell]] touch one")
@@ -72,7 +72,7 @@ def test_a_mode_binds_the_next_call(claude: Frontend) -> None:
     assert made(claude) == {"one", "three"}
 
 
-@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN], ids=str, indirect=True)
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
 @pytest.mark.parametrize("kind", ["deny", "allow"])
 def test_a_rule_of_an_answer_binds_the_next_call(claude: Frontend, kind: str) -> None:
     conversation = Conversation(claude, *ASKING)
@@ -85,7 +85,7 @@ def test_a_rule_of_an_answer_binds_the_next_call(claude: Frontend, kind: str) ->
     assert made(claude) == ({"one"} if kind == "deny" else {"one", "two"})
 
 
-@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN], ids=str, indirect=True)
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
 def test_the_mode_of_an_answer_binds_the_next_call(claude: Frontend) -> None:
     conversation = Conversation(claude, *ASKING)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}

@@ -97,7 +97,7 @@ def told(data):
 
 def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
     speech = RfcSpeech()
-    assert speech.hello() == b""
+    assert speech.hello(Request(parse(()), "")) == b""
     (first,) = told(speech.prompt("one"))
     speech.follow(SESSION)
     (cancel,) = told(speech.interrupt())

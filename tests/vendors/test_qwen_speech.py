@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from shim.core.claude.argv.parse import parse
 from shim.core.claude.permissions import Decision, Permission
+from shim.core.vendor.vendor import Request
 from shim.vendors.qwen_speech import QwenSpeech
 
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"})
@@ -30,7 +32,9 @@ def test_arguments_that_were_changed_are_never_answered():
 
 def test_each_request_has_a_number_of_its_own():
     speech = QwenSpeech()
-    requests = [json.loads(line) for line in (speech.hello(), speech.interrupt(), speech.model("m"))]
+    requests = [
+        json.loads(line) for line in (speech.hello(Request(parse(()), "")), speech.interrupt(), speech.model("m"))
+    ]
     assert [one["request"]["subtype"] for one in requests] == ["initialize", "interrupt", "set_model"]
     assert len({one["request_id"] for one in requests}) == 3
 

@@ -18,6 +18,19 @@ from shim.state.config import Settings, VendorSettings, load
 
 AT_ONCE = 4  # programs that are asked at the same time; most of them are Node, and slow to start
 ASKS_NOBODY = "{name} asks nobody: it runs every tool that it has, in every session"
+ASKS_ONE = (
+    "{name} asks nobody about one message (`claude -p PROMPT`): it runs every tool that it has; a frontend is asked"
+)
+
+
+def asks_nobody(name: str, *, talks: bool) -> str:
+    """What a person should know of a vendor that runs its tools unasked; `talks`: not where a frontend holds a talk."""
+    return (ASKS_ONE if talks else ASKS_NOBODY).format(name=name)
+
+
+def talks(vendor: Vendor, own: VendorSettings) -> bool:
+    """Whether a frontend that holds a conversation is asked, though one message asks nobody."""
+    return vendor.program.two_way is not None and own.driver != "one-way"
 
 
 def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
@@ -43,6 +56,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     version, tested, place      what the program says, the range that was tried, and where the version stands in it
     can, emulated, cannot       names of abilities
     modes, refused              permission modes
+    unattended, talks           it asks nobody about one message; a frontend that holds a conversation is asked
     install                     the command that installs it, "" where none is known
     """
     program = "bundled" if vendor.program.bundled else None
@@ -65,6 +79,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
         "modes": list(vendor.modes),
         "refused": [mode for mode in MODES if mode not in vendor.modes],
         "unattended": vendor.unattended,
+        "talks": talks(vendor, own),
         "note": vendor.program.unreleased,
         "install": vendor.program.install,
     }
@@ -75,5 +90,5 @@ _ABLE = {"can": YES, "emulated": HELPED, "cannot": NO}
 
 def driven(vendor: Vendor, own: VendorSettings) -> str:
     """What one process of the vendor serves: a conversation or a message."""
-    two_way = bool(vendor.speaks) and own.driver != "one-way"
+    two_way = talks(vendor, own) or (bool(vendor.speaks) and own.driver != "one-way")
     return "one process a conversation" if two_way or vendor.passthrough else "one process a message"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shim.commands.doctor.abilities import trust_words
-from shim.commands.doctor.capabilities import ASKS_NOBODY, AT_ONCE
+from shim.commands.doctor.capabilities import AT_ONCE, asks_nobody, talks
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport, works
 from shim.commands.doctor.machine import chosen_vendors, look_at_machine, read_settings, refusal
 from shim.core.errors import ShimError, meant
@@ -154,7 +154,7 @@ def look_at_vendor(
                 findings += _version(vendor, version, probe, level)
                 findings += _login(vendor, probe if version else None, told, level)
     if vendor.unattended and (wanted or program is not None):
-        findings.append(_asks_nobody(vendor))
+        findings.append(_asks_nobody(vendor, own))
     if program is not None:
         findings += _gates(vendor, own)
     place = vendor.version.place(version)
@@ -214,10 +214,10 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
     return [Finding(NOTE, f"version {version} is older than what was tested ({how.tested})", fix)]
 
 
-def _asks_nobody(vendor: Vendor) -> Finding:
+def _asks_nobody(vendor: Vendor, own: VendorSettings) -> Finding:
     plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
     fix = f"let it work only where nothing can be lost{plan}"
-    return Finding(NOTE, ASKS_NOBODY.format(name=vendor.name), fix)
+    return Finding(NOTE, asks_nobody(vendor.name, talks=talks(vendor, own)), fix)
 
 
 def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:

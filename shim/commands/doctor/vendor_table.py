@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.doctor.capabilities import ASKS_NOBODY, describe_all
+from shim.commands.doctor.capabilities import asks_nobody, describe_all
 from shim.core.policy.policy import MODES
 from shim.core.reading.account import printable
 from shim.story.terminal.console import AsJson, busy, print_json, table_console
@@ -87,7 +87,7 @@ def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
         console.print(Text("`shim vendors --all` says how to install them, and what each can do", style="dim"))
     for row in rows if every else there:
         if row["unattended"]:
-            console.print(Text(printable(ASKS_NOBODY.format(name=row["name"]))), soft_wrap=True)
+            console.print(Text(printable(asks_nobody(row["name"], talks=row["talks"]))), soft_wrap=True)
         if row["note"]:
             console.print(Text(printable(f"{row['name']}: {row['note']}")), soft_wrap=True)
 
@@ -108,7 +108,15 @@ def _found(rows: Sequence[dict[str, Any]], gap: int) -> Table:
         outside = row["program"] not in (None, "bundled")
         version = (row["version"] or "unknown") if outside else ""
         tried = Text(TRIED[row["place"]] if outside else "", style="" if row["place"] == "tested" else "yellow")
-        asks = "nobody" if row["unattended"] else "yes" if "permission requests" in row["can"] else "no"
+        asks = (
+            "in talks"
+            if row["talks"]
+            else "nobody"
+            if row["unattended"]
+            else "yes"
+            if "permission requests" in row["can"]
+            else "no"
+        )
         found = Text(printable(row["program"] or row["install"] or "not found"), style="" if row["program"] else "dim")
         table.add_row(_text(row["name"]), _text(version), tried, _text(asks), found)
     return table

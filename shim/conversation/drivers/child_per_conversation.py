@@ -74,7 +74,7 @@ class ChildPerConversation(ChildDriver):
     async def _answer(self, child: Child, pump: Pump, message: Message) -> None:
         """The turn of a message, from the prompt to the result."""
         self._speech.follow(self.launcher.session)
-        prompt, fresh = self._speech.prompt(self.launcher.asked(message.text)), not self._heard
+        prompt, fresh = self.launcher.asked(message.text), not self._heard
         over = await self._say(child, pump, prompt)
         silent = not (self._answering or self._interrupted or self._stalled or pump.decided)
         if silent and not (over or fresh):  # it was about to end when the message came
@@ -138,11 +138,11 @@ class ChildPerConversation(ChildDriver):
         self._heard = self._outdated = False
         self._deadlines.begin()
         self._child = child = Child(started._replace(stdin=b""))
-        self.pump = pump = pump or self.launcher.turns.pump(self.pump)
+        self.pump = pump = pump or self.launcher.turns.pump(self.pump, self._speech.reader)
         self._serving = anyio.CancelScope()
         self._tasks.start_soon(self._serve, child, self._serving)
         self._tasks.start_soon(self._watch, child)
-        await self._tell(child, self._speech.hello())
+        await self._tell(child, self._speech.hello(self.launcher.request))
         return child, pump
 
     async def _serve(self, child: Child, serving: anyio.CancelScope) -> None:
@@ -307,13 +307,13 @@ class ChildPerConversation(ChildDriver):
 
     # -- what the child is told ----------------------------------------------------------------------------
 
-    async def _say(self, child: Child, pump: Pump, prompt: bytes) -> bool:
+    async def _say(self, child: Child, pump: Pump, prompt: str) -> bool:
         """Give the child the message of the turn, and pump the answer.
 
         `_told` is False while the child has not read all of it: an interrupt would not be read either.
         """
         self._answering = self._told = False
-        await self._tell(child, prompt)
+        await self._tell(child, self._speech.prompt(prompt))
         self._told = True
         return await self._pump(child, pump)
 
@@ -349,7 +349,7 @@ class ChildPerConversation(ChildDriver):
         if mode is None:
             said = self._speech.model(model)
         else:  # with rules, how a vendor is launched depends on the mode
-            said = None if self.launcher.policy.ruled else self._speech.mode(mode)
+            said = None if self.launcher.policy.ruled and vendor.enforcement.judged else self._speech.mode(mode)
         if self._child is not None:  # one that is judged in only one of the two modes is launched in another way
             relaunch = mode is not None and vendor.judged(mode) != vendor.judged(self.launcher.standing.mode)
             self._outdated = self._outdated or said is None or relaunch

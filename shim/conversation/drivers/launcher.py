@@ -112,6 +112,7 @@ class Launcher:
         self.refusal: ShimError | None = None
         self.played: Callable[[], tuple[Tried, ...]] | None = None
         self.ahead: Started | None = None  # a child that was started before the loop, for its first message
+        self.request = Request(setup.invocation, "")  # that the last child was started for
         self.report: ReportFile | None = None  # of the child that was started last
         self._open_pen = pen
         self.child_environment = child_environment(vendor, setup.own, setup.environment)
@@ -224,6 +225,7 @@ class Launcher:
     def _start(self, plan: Plan) -> Started:
         setup, vendor = self.setup, self.vendor
         command, environment, launch, request = plan
+        self.request = request
         if self.played is not None:
             self.standing.tried = self.played()
             self.facts.serving = self.facts.serving._replace(vendor=vendor.shown)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from shim.core.policy.judge import Judge
     from shim.core.policy.rules import Unhonoured
     from shim.core.turn.turn import Turn
+    from shim.core.vendor.translator import Translator
+
+    Reader = Callable[[type[Translator]], Callable[..., Translator]]
 
 
 class Turns:
@@ -61,8 +64,11 @@ class Turns:
 
     # -- a turn begins -------------------------------------------------------------------------------------
 
-    def pump(self, previous: Pump | None) -> Pump:
-        """The pump of a new child; `previous` is that of the child before it."""
+    def pump(self, previous: Pump | None, reader: "Reader | None" = None) -> Pump:
+        """The pump of a new child; `previous` is that of the child before it.
+
+        `reader` makes of the vendor's translator who reads the child's lines.
+        """
         setup, vendor = self._setup, self._setup.vendor
         before = None if previous is None else previous.turn
         if self._standing.resume is None:  # the child begins a session of its own, which was told nothing yet
@@ -70,8 +76,9 @@ class Turns:
             if before is not None:
                 before.conversation.vendor_session = None
         inbound = setup.settings.max_inbound_bytes
+        translator = vendor.translator if reader is None else reader(vendor.translator)
         translation = Translation(
-            vendor.translator, self.terms(), self._pen, before, inbound=inbound, aside=aside_for(inbound)
+            translator, self.terms(), self._pen, before, inbound=inbound, aside=aside_for(inbound)
         )
         known = {} if previous is None else {"known": previous.known}
         return self.make_pump(translation, saves_late=vendor.sessions.saves_late, **known)

@@ -1,6 +1,6 @@
 """The translation: a child's bytes in, Claude's bytes out. It is pure: drivers and `shim translate` feed it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -39,7 +39,7 @@ class Translation:
 
     def __init__(
         self,
-        translator: type[Translator],
+        translator: Callable[..., Translator],
         terms: Terms,
         pen: "Pen",
         previous: Turn | None = None,
@@ -123,7 +123,7 @@ class Translation:
         else:
             self.anew()
             self._read = None
-            self._read_by(type(self._translator)(turn, partial=self.pen.partial))
+            self._read_by(self._translator.anew(turn))
         return True
 
     def unanswered(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
@@ -188,7 +188,7 @@ class Translation:
         if late and not self._skipped:
             self._skipped_first = late[0]
         self._skipped += len(late)
-        self._pump(raw for raw in late if b'"control_request"' in raw)
+        self._pump(raw for raw in late if self._translator.asks in raw)
 
     def asked(self, yes: bool) -> None:
         """Whether the frontend has sent the child a message by now."""

@@ -19,6 +19,7 @@ class Translator:
     """
 
     noise: ClassVar[tuple[str, ...]] = ()  # how stderr lines begin that never are the reason of a failure
+    asks: ClassVar[bytes] = b'"control_request"'  # what stands in each line with a question of the vendor's
     untyped: ClassVar[bool] = False  # whether its events have no type that tells them from other objects
     line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
 
@@ -50,6 +51,10 @@ class Translator:
 
     def repaired(self, event: Event) -> None:
         self.feed(event)
+
+    def anew(self, turn: Turn) -> "Translator":
+        """The translator of another child, which is to answer the same message."""
+        return type(self)(turn, partial=self.partial)
 
     def ignored(self, event: Event) -> None:
         """An event that a frontend of Claude has no use for."""

@@ -110,12 +110,16 @@ class Request(NamedTuple):
 class Speech(Protocol):
     """What is said to a child that listens: each gives the bytes of whole lines."""
 
-    def hello(self) -> bytes: ...
+    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
+        """What makes the translator of a child's lines: another one where it has to know what the child was asked."""
+
+    def hello(self, request: Request) -> bytes: ...
 
     def follow(self, session: str) -> None:
         """The vendor's own id of the session that goes on, told before anything that may have to name it."""
 
-    def prompt(self, text: str) -> bytes: ...
+    def prompt(self, text: str) -> bytes:
+        """A message; nothing where the child has to say something first, and it is told then."""
 
     def interrupt(self) -> bytes:
         """Stop the turn, stay for the next."""
@@ -221,6 +225,7 @@ class ProgramFacts(NamedTuple):
     login       how it is asked whether it has a login
     plays       the vendor that it stands for, where it plays recordings
     place       where it is in them, which is its own id of the session then
+    two_way     gives the same vendor, driven so that it asks; None where it always is, or has no such way
     models      Claude's name of a model → its own, where the settings say nothing else
     listing     how it is asked for its models
     """
@@ -233,6 +238,7 @@ class ProgramFacts(NamedTuple):
     login: LoginProbe = LoginProbe()
     plays: str = ""
     place: Callable[[], str] | None = None
+    two_way: "Callable[[], Vendor] | None" = None
     models: Mapping[str, str] = MappingProxyType({})
     listing: ModelProbe = ModelProbe()
 
@@ -376,14 +382,11 @@ def _reachable(config: str) -> str:
     servers = read.get("mcpServers") if isinstance(read, dict) else None
     if not isinstance(servers, dict):
         return config
-    kept = {name: server for name, server in servers.items() if not _in_frontend(server)}
-    if len(kept) == len(servers):
+    inside = {name for name, server in servers.items() if isinstance(server, dict) and server.get("type") == "sdk"}
+    if not inside:
         return config
+    kept = {name: server for name, server in servers.items() if name not in inside}
     return orjson.dumps(read | {"mcpServers": kept}).decode() if kept else ""
-
-
-def _in_frontend(server: object) -> bool:
-    return isinstance(server, dict) and server.get("type") == "sdk"
 
 
 def as_argument(prompt: str) -> bool:

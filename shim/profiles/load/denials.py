@@ -5,6 +5,7 @@
     server_tool = '…{server}…{tool}…'  what denies one tool of a server
     allow = …{tool}…                   what allows one of its tools, for a program that runs none unasked
     servers = '"*_*":"deny"'           what denies the tools of all servers
+    asking = '"*":"ask"'               what makes it ask about each call, where it can ask (`acp`)
     between = ","                      stands between two of these
     text = "{{denials}}"               what stands around all of them
     renamed = { write = "edit" }       its tools that go by another name there
@@ -33,7 +34,7 @@ from shim.profiles.compile.tools import RuledTool
 from shim.profiles.load.words import BUNDLED_FOLDER
 
 KEYS = (
-    *("tool", "allow", "server", "server_tool", "servers", "between", "text", "renamed", "also", "subagents"),
+    *("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text", "renamed", "also", "subagents"),
     *("args", "suffix", "of_modes", "plain", "json"),
 )
 LONGEST_NAME = 60  # of a server and its tool together: a longer one may be cut by the program
@@ -56,7 +57,7 @@ class Denials:
         self._name, self._tools, self._left = name, tools, left
         self._said = {
             key: spot.at(key).text("")
-            for key in ("tool", "allow", "server", "server_tool", "servers", "between", "text")
+            for key in ("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text")
         }
         self._renamed = {own: spot.at("renamed").at(own).text() for own in spot.at("renamed").table()}
         self._also = spot.at("also").texts()
@@ -83,7 +84,7 @@ class Denials:
 
     def tell(self, request: Request) -> Told:
         """What the program is told under a request. ModeError where the program might not hear it."""
-        denied = self._denied(request)
+        denied = ([self._said["asking"]] if request.listens else []) + self._denied(request)
         if not denied:
             return Told()
         if request.unheard:
@@ -91,7 +92,7 @@ class Denials:
                 f"{self._name} might not hear what it must not run: {request.unheard}",
                 hint=f"remove what is named, or ask for {BYPASS} without a rule",
             )
-        if self._of_modes and not (request.policy is not None and request.policy.ruled):
+        if self._of_modes and not request.listens and not _ruled(request):
             return Told(tuple(word.replace("{file}", f"{BUNDLED_FOLDER}/{self._of_modes}") for word in self._arguments))
         said = self._said["text"].replace("{denials}", self._said["between"].join(denied + self._allowed(request)))
         files: tuple[str, ...] = ()
@@ -110,7 +111,7 @@ class Denials:
         """What denies each thing that is denied, in the program's words."""
         policy, mode = request.policy, request.permission_mode
         removed, only = set(request.removed), None if policy is None else policy.only
-        left: set[str] | None = set(self._left[mode]) if mode in self._left else None
+        left: set[str] | None = set(self._left[mode]) if mode in self._left and not request.listens else None
         if left is not None and policy is not None and mode != "plan":
             left |= {rule.tool for rule in policy.allowed if rule.content is None}
         if left is not None and not self.subagents:
@@ -138,7 +139,7 @@ class Denials:
     def _allowed(self, request: Request) -> list[str]:
         """What allows each tool that a rule allows, in the program's words."""
         policy = request.policy
-        if policy is None or not self._said["allow"] or request.permission_mode == "plan":
+        if policy is None or not self._said["allow"] or request.permission_mode == "plan" or request.listens:
             return []
         allowed = {rule.tool for rule in policy.allowed if rule.content is None}
         own = [name for name, tool in self._tools.items() if tool.name in allowed]
@@ -162,6 +163,10 @@ class Denials:
             ours = orjson.loads(template.replace("{denials}", said))
             found[key] = orjson.dumps(_over(before, ours)).decode()
         return found
+
+
+def _ruled(request: Request) -> bool:
+    return request.policy is not None and request.policy.ruled
 
 
 def _over(before: Any, ours: Any) -> Any:

@@ -26,6 +26,7 @@ r"""The vendor that a profile describes: its table, checked, and compiled as far
                               how the program is asked for its version, where the version stands in the answer (the
                               first group, or all), which versions these rules were tried with; no turn waits for it
                               home = { variable = "X_HOME", folder = ".x" }: its own records, which an adapter may read
+    [acp]                     `acp`: how it is driven so that it asks
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
                               usage = none; request: the numbers add up; run_total: the last ones count; thread_total:
                               the last ones less those of the turns before, which are kept with the session
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 KEYS = (
     *("schema", "id", "extends", "unattended", "listed", "other_tools", "unknown_tools", "adapter"),
-    *("launch", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
+    *("launch", "acp", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
 )
 SIGNALS = ("SIGINT", "SIGTERM")
 TIMEOUTS = ("first_byte", "idle", "tool")
@@ -120,7 +121,7 @@ def build(
     known = tools(spot.at("tools"), spot.at("other_tools"), spot.at("unknown_tools"), name)
     launch, own = spot.at("launch"), spot.at("stream")
     made = Template(launch, name, known)
-    translates = _translates(spot, adapter, lambda: _stream(spot, known, trace))
+    translates = _translates(spot, known, adapter, lambda: _stream(spot, known, trace))
     if not source.bundled or trace is not None:
         translates()
     events = [one for one in table.get("event", ()) if one]
@@ -129,7 +130,7 @@ def build(
     codes = own.at("end").at("ok_exit").items(20)
     unattended = spot.at("unattended").switch()
     enforcement = _enforcement(made.rules, made.denials, unattended=unattended)
-    return Vendor(
+    vendor = Vendor(
         name=name,
         programs=made.programs,
         translates=translates,
@@ -178,6 +179,15 @@ def build(
             gate=launch.at("gate").text(""),
         ),
     )
+    if not spot.at("acp"):
+        return vendor
+    return vendor._replace(program=vendor.program._replace(two_way=lambda: _two_way(vendor, table, source)))
+
+
+def _two_way(vendor: Vendor, table: Table, source: Source) -> Vendor:
+    from shim.profiles.load.acp import two_way
+
+    return two_way(vendor, table, source)
 
 
 def _left(
@@ -221,7 +231,13 @@ def _enforcement(rules: Rules | None, denials: "Denials | None", *, unattended: 
     )
 
 
-def _translates(spot: Spot, adapter: Adapter | None, stream: "Callable[[], Stream]") -> Adapter:
+def _protocol(spot: Spot, known: Tools) -> "type[Translator]":
+    from shim.profiles.load.acp import reader
+
+    return reader(spot.at("acp"), known)
+
+
+def _translates(spot: Spot, known: Tools, adapter: Adapter | None, stream: "Callable[[], Stream]") -> Adapter:
     """A function that gives the class which translates. The class is made at its first call."""
     made: list[type[Translator]] = []
 
@@ -229,7 +245,8 @@ def _translates(spot: Spot, adapter: Adapter | None, stream: "Callable[[], Strea
         if not made:
             from shim.profiles.profile import translator
 
-            made.append(translator(spot, stream(), None if adapter is None else adapter()))
+            protocol = (lambda: _protocol(spot, known)) if spot.at("acp") else None
+            made.append(translator(spot, stream(), None if adapter is None else adapter(), protocol))
         return made[0]
 
     return translates

@@ -1,0 +1,108 @@
+"""A call of an agent's, gathered from what it says of it, in Claude's words.
+
+The protocol has no field for a tool's name. The profile says where this agent has it: in the call's first title, or in
+front of its id. The input stands in `rawInput`; an agent that leaves it out says the same in the title, the places and
+the content, by the kind of the call.
+"""
+
+import re
+from collections.abc import Mapping
+
+from shim.core.reading.typed import Any
+from shim.core.vendor.tools import Tools, translate
+
+# A name of Claude's for each kind, for a tool that the agent's table does not know.
+KINDS = {
+    "execute": "Bash",
+    "read": "Read",
+    "edit": "Edit",
+    "delete": "Delete",
+    "search": "Grep",
+    "fetch": "WebFetch",
+}
+BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
+# What gemini notes of a command beside its title: the folder, said as `in` where the call names it, and a description.
+NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \((.*)\))?", re.S)
+
+
+class Call:
+    """What was said so far of one call; `in_title`: the tool's name is its first title."""
+
+    def __init__(self, identity: str, *, in_title: bool) -> None:
+        self.identity = identity
+        self.own = ""
+        self.kind = ""
+        self.title = ""
+        self.input: dict[str, Any] = {}
+        self.content: list[Any] = []
+        self.places: list[str] = []
+        self.said = False
+        self._in_title = in_title
+
+    def hear(self, update: Mapping[str, Any]) -> None:
+        """More of the call; what was said before stays where nothing new is."""
+        title, kind, given = update.get("title"), update.get("kind"), update.get("rawInput")
+        if isinstance(title, str):
+            self.title = title
+        if not self.own:
+            self.own = self.title if self._in_title else self.identity.rpartition("__")[0]
+        if isinstance(kind, str):
+            self.kind = kind
+        if isinstance(given, dict) and not self.told:
+            self.input = given
+        if isinstance(content := update.get("content"), list) and content:
+            self.content = content
+        if isinstance(places := update.get("locations"), list) and places:
+            self.places = [one["path"] for one in places if isinstance(one, dict) and isinstance(one.get("path"), str)]
+
+    @property
+    def told(self) -> bool:
+        """Whether the input is known."""
+        return not BESIDE.issuperset(self.input)
+
+    def in_claudes_words(self, tools: Tools) -> tuple[str, dict[str, Any]]:
+        """The tool and its arguments."""
+        known = tools.get(self.own)
+        if self.told:
+            given = {key: value for key, value in self.input.items() if key not in BESIDE or self.kind != "execute"}
+            if known is not None or self.kind not in KINDS:
+                return translate(tools, self.own or self.title or "unknown", given)
+            return KINDS[self.kind], self._by_kind(given)
+        name = KINDS.get(self.kind, self.own or self.title or "unknown") if known is None else known.name
+        if self.kind == "edit" and (diff := self._diff()):
+            return diff
+        return name, self._by_kind({})
+
+    def _by_kind(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        kind, place = self.kind, next(iter(self.places), None)
+        if kind == "execute":
+            command = given.get("command", self.title)
+            found = {"command": command if isinstance(command, str) else " ".join(map(str, command))}
+            notes = text_of(self.content)
+            if noted := NOTES.fullmatch(notes):
+                found |= {"directory": noted[2]} if noted[1] == "in" else {}
+                notes = noted[3] or ""
+            return found | ({"description": notes} if notes else {})
+        if kind in ("read", "edit", "delete") and place is not None:
+            return {"file_path": place, **given}
+        return {"title": self.title, **given}
+
+    def _diff(self) -> tuple[str, dict[str, Any]] | None:
+        """Write for a file that is new, Edit for one that changes, MultiEdit without its text where there are more."""
+        diffs = [one for one in self.content if isinstance(one, dict) and one.get("type") == "diff"]
+        if not diffs:
+            return None
+        one = diffs[0]
+        path, old, new = one.get("path"), one.get("oldText"), one.get("newText")
+        if len({diff.get("path") for diff in diffs}) > 1:
+            return "Edit", {"files": [diff.get("path") for diff in diffs]}
+        if not old:
+            return "Write", {"file_path": path, "content": new}
+        return "Edit", {"file_path": path, "old_string": old, "new_string": new}
+
+
+def text_of(content: object) -> str:
+    """The texts of a call's content."""
+    given = content if isinstance(content, list) else ()
+    blocks = [one.get("content") for one in given if isinstance(one, dict) and one.get("type") == "content"]
+    return "\n".join(one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str))

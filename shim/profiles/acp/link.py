@@ -1,0 +1,268 @@
+"""One agent that speaks JSON-RPC 2.0 on its stdin and stdout: what it was asked, and the session that it holds.
+
+Sans-IO: each method gives the bytes of whole lines. A session is opened step by step, each by the answer to the step
+before: `initialize`, then `session/new` (or resume, load, fork), then the model and the mode, then the prompt. A
+prompt that comes earlier waits.
+"""
+
+from collections.abc import Mapping
+
+from shim.core.reading.json_text import dump
+from shim.core.reading.typed import Any, NamedTuple
+
+VERSION = 1
+REQUESTS = 1000  # of ours that are open, and of the agent's that wait for their answer
+METHOD_NOT_FOUND = -32601
+# An agent reads files and runs commands by itself: nothing of that is offered.
+ABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+# The steps of a session, and what was answered to them.
+GREETING, SESSION, REPLAY, SETTING, PROMPT = "initialize", "session", "replay", "setting", "prompt"
+# Asked while a session is loaded: nobody has it, and its answer stands behind what was said before it.
+NOTHING = "_claude-shim/nothing"
+REPLAYS = 10_000  # such questions for one session: one is answered behind one or more of its old messages
+
+
+class Opening(NamedTuple):
+    """How a session begins. `resume` is the agent's own id of one that goes on, in another one if `fork`.
+
+    `mode` is the agent's own name of a mode, `servers` are MCP servers as the protocol has them.
+    """
+
+    cwd: str
+    resume: str | None = None
+    fork: bool = False
+    model: str | None = None
+    mode: str | None = None
+    servers: tuple[Mapping[str, Any], ...] = ()
+
+
+class Heard(NamedTuple):
+    """An answer: to which step, and its result, or its error."""
+
+    step: str
+    result: Mapping[str, Any]
+    error: Mapping[str, Any] | None = None
+
+
+class Link:
+    """One agent. It is greeted again when another child takes its place."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self.outbox: list[bytes] = []
+        self.session = ""
+        self.loading = False  # what the agent says now was said in an earlier turn
+        self.replayed = False  # it said something of an earlier turn since it was asked last
+        self.greeted = False  # False where a recording is read, of which our half is not known
+        self._opening = Opening("")
+        self._open: dict[int, str] = {}
+        self._number = 0
+        self._waiting: str | None = None
+        self._options: Mapping[str, Any] = {}  # what the agent said of the session when it began
+        self._questions: dict[str, tuple[object, str, list[Mapping[str, Any]]]] = {}
+        self._allowed: set[str] = set()  # calls of this turn
+        self.refused: list[str] = []  # calls whose end the agent may never say
+
+    def greet(self, opening: Opening) -> bytes:
+        self._reset()  # another child knows nothing of what was before
+        self.greeted, self._opening = True, opening
+        client = {"name": "claude-shim", "version": "1"}
+        said = {"protocolVersion": VERSION, "clientCapabilities": ABILITIES, "clientInfo": client}
+        return self._ask(GREETING, "initialize", **said)
+
+    def prompt(self, text: str) -> bytes:
+        """The message of a turn; nothing yet while there is no session."""
+        if not self._ready:
+            self._waiting = text
+            return b""
+        self._allowed.clear()
+        self.refused.clear()
+        return self._prompt(text)
+
+    def cancel(self) -> bytes:
+        """Stop the turn; the agent answers its prompt. A prompt that waits is never said."""
+        self._waiting = None
+        return _line(method="session/cancel", params={"sessionId": self.session}) if self.session else b""
+
+    def set(self, category: str, value: str | None) -> bytes | None:
+        """Another model or mode; None: the agent's own, which is the one that the session began with.
+
+        Gives back None where that is not known. A session that is not open yet begins with it.
+        """
+        if not self.session:
+            changed: dict[str, Any] = {category: value}
+            self._opening = self._opening._replace(**changed)
+            return b""
+        value = self.current(category) if value is None else value
+        return None if value is None else self._setting(category, value)
+
+    @property
+    def _ready(self) -> bool:
+        """Whether the agent can be given a message."""
+        return bool(self.session) and not (self.loading or self.setting)
+
+    @property
+    def setting(self) -> bool:
+        """Whether the agent has not answered yet that it has another model or mode."""
+        return SETTING in self._open.values()
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the session had turns before this child."""
+        return self._opening.resume is not None
+
+    @property
+    def prompted(self) -> bool:
+        """Whether the agent was given the message of the turn, or will be."""
+        return self._waiting is not None or PROMPT in self._open.values()
+
+    def hear(self, message: Mapping[str, Any]) -> Heard | None:
+        """An answer of the agent's; None for one to nothing that was asked."""
+        identity = message.get("id")
+        step = self._open.pop(identity, None) if identity.__class__ is int else None
+        if step is None and not self.greeted:
+            step = _step_of(message)
+        if step is None:
+            return None
+        error, result = message.get("error"), message.get("result")
+        result = result if isinstance(result, dict) else {}
+        if error is not None and step != REPLAY:
+            return Heard(step, result, error if isinstance(error, dict) else {"message": str(error)})
+        if step == GREETING and result.get("protocolVersion") != VERSION:
+            said = {
+                "message": f"the agent speaks version {result.get('protocolVersion')} of its protocol, not {VERSION}"
+            }
+            return Heard(step, result, said)
+        if self.greeted:
+            self._go_on(step, result)
+        elif step == SESSION:
+            self.session, self._options = str(result.get("sessionId") or ""), result
+        return Heard(step, result)
+
+    def answer(self, identity: object, **body: object) -> bytes:
+        """The answer to a request of the agent's: `result` or `error`."""
+        return _line(id=identity, **body)
+
+    def question(self, identity: object, call: str, options: object) -> str | None:
+        """The name under which a question about a call is kept until `decide`; None where it has its answer by now.
+
+        That is where too many are open. A call that was allowed as a whole may be asked about again, for each thing
+        that it does.
+        """
+        if len(self._questions) >= REQUESTS:
+            self.outbox.append(self.answer(identity, result={"outcome": {"outcome": "cancelled"}}))
+            return None
+        request = dump(identity).decode()
+        self._questions[request] = identity, call, [one for one in _list(options) if isinstance(one, dict)]
+        if call in self._allowed:
+            self.outbox.append(self.decide(request, allow=True, stop=False))
+            return None
+        return request
+
+    def decide(self, request: str, *, allow: bool, stop: bool) -> bytes:
+        """The answer to a question. What would allow more than this call is never chosen."""
+        if request not in self._questions:
+            return b""
+        identity, call, options = self._questions.pop(request)
+        if allow:
+            self._allowed.add(call)
+        else:
+            self.refused.append(call)
+        kinds = ("allow_once",) if allow else ("reject_once", "reject_always")
+        chosen = next((one for kind in kinds for one in options if one.get("kind") == kind), None)
+        outcome: dict[str, Any] = {"outcome": "cancelled"}
+        if chosen is not None and not stop:
+            outcome = {"outcome": "selected", "optionId": chosen.get("optionId")}
+        return self.answer(identity, result={"outcome": outcome})
+
+    # -- the steps -----------------------------------------------------------------------------------------
+
+    def _go_on(self, step: str, result: Mapping[str, Any]) -> None:
+        if step == GREETING:
+            self.outbox.append(self._begin(result))
+        elif step == SESSION:
+            self.session = str(result.get("sessionId") or self._opening.resume or "")
+            self._options = result
+            self.outbox += [self._ask(REPLAY, NOTHING)] if self.loading else self._settings()
+        elif step == REPLAY:
+            self.loading = self.replayed and self._number < REPLAYS
+            self.replayed = False
+            self.outbox += [self._ask(REPLAY, NOTHING)] if self.loading else self._settings()
+        if self._ready and self._waiting is not None:
+            text, self._waiting = self._waiting, None
+            self.outbox.append(self._prompt(text))
+
+    def _begin(self, agent: Mapping[str, Any]) -> bytes:
+        """A new session, or the one that goes on, in the way that the agent has for it."""
+        opening, can = self._opening, _table(agent.get("agentCapabilities"))
+        place = {"cwd": opening.cwd, "mcpServers": list(opening.servers)}
+        if opening.resume is None:
+            return self._ask(SESSION, "session/new", **place)
+        sessions = _table(can.get("sessionCapabilities"))
+        way = "fork" if opening.fork else "resume" if "resume" in sessions else "load"
+        self.loading = way == "load"
+        return self._ask(SESSION, f"session/{way}", sessionId=opening.resume, **place)
+
+    def _settings(self) -> list[bytes]:
+        """What sets the model and the mode, where they are not what the session begins with."""
+        model, mode = self._opening.model, self._opening.mode
+        lines = [self._setting("model", model)] if model not in (None, self.current("model")) else []
+        if mode is not None and self.current("mode") not in (None, mode):  # None: it has no modes
+            lines.append(self._setting("mode", mode))
+        return lines
+
+    def _setting(self, category: str, value: str | None) -> bytes:
+        option = self._option(category)
+        if option is not None:
+            said = {"sessionId": self.session, "configId": option.get("id"), "value": value}
+            return self._ask(SETTING, "session/set_config_option", **said)
+        return self._ask(SETTING, f"session/set_{category}", **{"sessionId": self.session, f"{category}Id": value})
+
+    def _option(self, category: str) -> Mapping[str, Any] | None:
+        """The agent's option for the model or the mode, where it has options."""
+        options = (one for one in _list(self._options.get("configOptions")) if isinstance(one, dict))
+        return next((one for one in options if one.get("category") == category), None)
+
+    def current(self, category: str) -> str | None:
+        """The model or the mode that the session began with."""
+        option = self._option(category)
+        said = _table(self._options.get(f"{category}s")).get(f"current{category.capitalize()}Id")
+        found = said if option is None else option.get("currentValue")
+        return found if isinstance(found, str) else None
+
+    def _prompt(self, text: str) -> bytes:
+        blocks = [{"type": "text", "text": text}]
+        return self._ask(PROMPT, "session/prompt", sessionId=self.session, prompt=blocks)
+
+    def _ask(self, step: str, method: str, **params: object) -> bytes:
+        self._number += 1
+        if len(self._open) < REQUESTS:
+            self._open[self._number] = step
+        return _line(id=self._number, method=method, params=params)
+
+
+def _step_of(message: Mapping[str, Any]) -> str | None:
+    """The step that an answer belongs to, by its form."""
+    result = message.get("result")
+    if "error" in message:
+        return PROMPT
+    if not isinstance(result, dict):
+        return None
+    return next((step for key, step in _SIGNS.items() if key in result), SETTING)
+
+
+_SIGNS = {"stopReason": PROMPT, "sessionId": SESSION, "protocolVersion": GREETING}
+
+
+def _line(**message: object) -> bytes:
+    return dump({"jsonrpc": "2.0", **message}) + b"\n"
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

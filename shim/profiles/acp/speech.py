@@ -1,0 +1,73 @@
+"""What an agent of the protocol is told: its session, the messages, the answers to its questions."""
+
+from collections.abc import Callable
+
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.vendor.translator import Translator
+from shim.core.vendor.vendor import Request
+from shim.profiles.acp.link import Link, Opening
+from shim.profiles.acp.servers import servers
+from shim.profiles.acp.stream import AcpTranslator
+
+UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the call was allowed with another input only."
+
+
+class AcpSpeech:
+    """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as `default`."""
+
+    def __init__(self, reader: type[AcpTranslator], modes: dict[str, str], *, model: bool) -> None:
+        """`model`: the agent is told the model in the session, because its command line has no word for it."""
+        self._link = Link()
+        self._reader = reader
+        self._modes = modes
+        self._tells_model = model
+        self._mode = ""
+
+    def reader(self, translator: type[Translator]) -> Callable[..., Translator]:
+        """Who reads what it says: it has to know what was asked."""
+        return lambda turn, partial: self._reader(turn, partial=partial, link=self._link)
+
+    def hello(self, request: Request) -> bytes:
+        invocation, self._mode = request.invocation, request.permission_mode
+        return self._link.greet(
+            Opening(
+                cwd="" if request.policy is None else request.policy.place.cwd,
+                resume=request.resume,
+                fork=bool(request.resume and invocation.session.fork_session),
+                model=invocation.model if self._tells_model else None,
+                mode=self._own_mode(self._mode),
+                servers=servers(request.mcp_configs()),
+            )
+        )
+
+    def follow(self, session: str) -> None:
+        """Nothing: the agent said its session itself."""
+
+    def heartbeat(self) -> bytes:
+        """Nothing: the protocol has no signs of life."""
+        return b""
+
+    def prompt(self, text: str) -> bytes:
+        return self._link.prompt(text)
+
+    def interrupt(self) -> bytes:
+        return self._link.cancel()
+
+    def model(self, name: str | None) -> bytes | None:
+        """From the next message on."""
+        return self._link.set("model", name)
+
+    def mode(self, name: str) -> bytes | None:
+        """The agent asks about each call in every mode, and the policy answers: most modes are one to it."""
+        before, self._mode = self._own_mode(self._mode), name
+        own = self._own_mode(name)
+        return b"" if own == before else self._link.set("mode", own)
+
+    def _own_mode(self, name: str) -> str | None:
+        return self._modes.get(name, self._modes.get("default"))
+
+    def decide(self, permission: Permission, decision: Decision) -> bytes:
+        """One of the options that it gave. ValueError for a changed input, which the protocol has no word for."""
+        if decision.allow and decision.changed is not None:
+            raise ValueError(UNCHANGED)
+        return self._link.decide(permission.request, allow=decision.allow, stop=decision.interrupt)

@@ -1,0 +1,265 @@
+"""What an agent of the protocol says: updates of its session, questions, and the answers to what it was asked.
+
+An answer to `session/prompt` ends the turn. What is said while a session is loaded was said in an earlier turn.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from shim.core.claude.usage import ORDER, Usage, dollars, usage
+from shim.core.reading.json_text import dump
+from shim.core.turn.turn import Turn
+from shim.core.vendor.tools import Tools
+from shim.core.vendor.translator import Event, Translator
+from shim.profiles.acp.calls import Call, text_of
+from shim.profiles.acp.link import METHOD_NOT_FOUND, PROMPT, REQUESTS, SESSION, Heard, Link
+
+CALLS = 1000  # of a turn that are not over; the oldest is forgotten
+LIMITS = {"max_turn_requests": "error_max_turns"}
+REASONS = {"max_tokens": "max_tokens", "refusal": "refusal"}
+LOGIN = -32000  # the protocol's code for an agent that is not logged in
+UNTITLED = "****\n"  # gemini's title of a thought that has none
+OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
+
+
+class AcpTranslator(Translator):
+    """`link` is who tells the agent; where a recording is read there is none, and it is only listened to."""
+
+    asks: ClassVar[bytes] = b'"session/request_permission"'
+    untyped = True
+    tools: ClassVar[Tools] = {}
+    names_in_title: ClassVar[bool] = False
+    counts_session: ClassVar[bool] = False  # whether its usage is that of the session so far
+
+    def __init__(self, turn: Turn, *, partial: bool = False, link: Link | None = None) -> None:
+        super().__init__(turn, partial=partial)
+        self.link = link or Link()
+        self._calls: dict[str, Call] = {}
+        self._paid: float | None = None  # of the session so far, as the agent counts
+        self._counted = usage(0, 0, 0, 0)
+        self._cost = 0.0
+        self._plan: object = None
+        self._plans = 0
+        self._key = 0
+        self._updates: dict[object, Callable[[Event], None]] = {
+            "agent_message_chunk": lambda update: self._chunk(update, self.turn.text),
+            "agent_thought_chunk": lambda update: self._chunk(update, self.turn.thinking),
+            "tool_call": self._call,
+            "tool_call_update": self._call,
+            "plan": self._planned,
+            "usage_update": self._spent,
+            **dict.fromkeys(
+                ("user_message_chunk", "available_commands_update", "current_mode_update", "config_option_update"),
+                self.ignored,
+            ),
+            "session_info_update": self.ignored,
+        }
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._calls.clear()
+        self._cost, self._plan = 0.0, None
+        if self.link.session:
+            turn.started(session_id=self.link.session)
+
+    def anew(self, turn: Turn) -> Translator:
+        return type(self)(turn, partial=self.partial, link=self.link)
+
+    def feed(self, event: Event) -> None:
+        method = event.get("method")
+        if not self.link.greeted and method in ("session/update", "session/request_permission"):
+            self.next_turn()
+        if method is None and "id" in event:
+            self._answered(event)
+        elif "id" in event:
+            self._asked(event)
+        elif method == "session/update":
+            self._update(event["params"])
+        else:
+            self.turn.unknown(method or "untyped", event)
+        self.outbox += self.link.outbox
+        self.link.outbox.clear()
+
+    def repaired(self, event: Event) -> None:
+        """Out of a broken line no question is believed, and no update of another session (threats: forged lines)."""
+        params = event.get("params")
+        ours = isinstance(params, dict) and params.get("sessionId") == self.link.session
+        if self.link.greeted and "method" in event and ("id" in event or not ours):
+            self.account.repaired("doubtful_event")
+        else:
+            self.feed(event)
+
+    @property
+    def account(self) -> Any:
+        return self.turn.account
+
+    # -- updates --------------------------------------------------------------------------------------------
+
+    def _update(self, params: Mapping[str, Any]) -> None:
+        update = params["update"]
+        kind = update.get("sessionUpdate")
+        handler = self._updates.get(kind)
+        if self.link.loading:
+            self.link.replayed = True
+            return
+        if handler is None:
+            self.turn.unknown(f"session/update/{kind}", update)
+        elif params.get("sessionId") in (self.link.session, "") or not self.link.session:
+            handler(update)
+
+    def _chunk(self, update: Event, say: Callable[..., None]) -> None:
+        """A fragment of what the model says. What the agent says of a new mode or model is not the model's."""
+        content = update["content"]
+        if self.link.setting:
+            return
+        for identity in self.link.refused:
+            if identity in self.turn.open:
+                self.turn.tool_result(identity, "", True)
+        self.link.refused.clear()
+        if content.get("type") == "text":
+            say(content["text"].removeprefix(UNTITLED), (update.get("messageId"), self._key))
+        else:
+            self.turn.unknown(f"content/{content.get('type')}", content)
+
+    def _call(self, update: Event) -> None:
+        call = self._known(update)
+        status = update.get("status")
+        over = status in ("completed", "failed")
+        if call.told or over or status == "in_progress":
+            self._say(call)
+        if over:
+            failed = status == "failed" or _exit_code(update) != 0
+            self.turn.tool_result(call.identity, self._returned(update), failed)
+            self._calls.pop(call.identity, None)
+            self._key += 1
+
+    def _known(self, update: Event) -> Call:
+        """The call that an update is about."""
+        identity = str(update["toolCallId"])
+        call = self._calls.get(identity)
+        if call is None:
+            if len(self._calls) >= CALLS:
+                self._calls.pop(next(iter(self._calls)))
+            call = self._calls[identity] = Call(identity, in_title=self.names_in_title)
+        call.hear(update)
+        return call
+
+    def _say(self, call: Call) -> None:
+        if not call.said:
+            call.said = True
+            self.turn.tool_use(call.identity, *call.in_claudes_words(self.tools))
+
+    @staticmethod
+    def _returned(update: Event) -> str:
+        """What a call gave back: the texts of its content, else what the agent calls its raw output."""
+        if text := text_of(update.get("content")):
+            return text
+        raw = update.get("rawOutput")
+        if isinstance(raw, dict):
+            raw = next((raw[key] for key in OUTPUTS if isinstance(raw.get(key), str)), raw)
+        return raw if isinstance(raw, str) else "" if raw is None else dump(raw).decode()
+
+    def _planned(self, update: Event) -> None:
+        """Its plan is a list of todos, said again whenever it has changed."""
+        entries = update["entries"]
+        if entries == self._plan:
+            return
+        self._plan, self._plans = entries, self._plans + 1
+        todos = [
+            {"content": one.get("content"), "status": one.get("status"), "activeForm": one.get("content")}
+            for one in entries
+        ]
+        identity = f"plan_{self.turn.pen.new_uuid()[-6:]}_{self._plans}"
+        self.turn.tool_use(identity, "TodoWrite", {"todos": todos})
+        self.turn.tool_result(identity, "The plan was noted.")
+
+    def _spent(self, update: Event) -> None:
+        """The cost of the session so far; of one that was taken up again it is not known what was paid before."""
+        cost = update.get("cost")
+        amount = dollars(cost.get("amount")) if isinstance(cost, dict) and cost.get("currency") == "USD" else 0.0
+        before = self._paid if self._paid is not None else (amount if self.link.resumed else 0.0)
+        self._cost += max(0.0, amount - before)
+        self._paid = amount
+
+    # -- what it asks ---------------------------------------------------------------------------------------
+
+    def _asked(self, event: Event) -> None:
+        identity, params = event["id"], event.get("params")
+        if event["method"] == "session/request_permission" and isinstance(params, dict):
+            call = self._known(params["toolCall"])
+            request = self.link.question(identity, call.identity, params.get("options"))
+            if request is not None:
+                call.said = True
+                own = call.own, call.input
+                self.turn.permission(request, call.identity, *call.in_claudes_words(self.tools), own)
+        elif len(self.outbox) < REQUESTS:
+            error = {"code": METHOD_NOT_FOUND, "message": f"{event['method']} is not offered"}
+            self.outbox.append(self.link.answer(identity, error=error))
+
+    # -- answers --------------------------------------------------------------------------------------------
+
+    def _answered(self, event: Event) -> None:
+        heard = self.link.hear(event)
+        if heard is None:
+            self.turn.unknown("answer", event)
+        elif heard.error is not None:
+            self._failed(heard)
+        elif heard.step == SESSION:
+            self.turn.started(session_id=self.link.session, model=self.link.current("model"))
+        elif heard.step == PROMPT:
+            self._ended(heard.result)
+
+    def _ended(self, result: Mapping[str, Any]) -> None:
+        turn, reason = self.turn, result.get("stopReason")
+        counted = self._usage(result)
+        turn.message_end(counted, REASONS.get(str(reason)), self._cost)
+        if reason == "cancelled":
+            turn.interrupted()
+        elif reason in LIMITS:
+            turn.failed("the limit of requests of a turn was reached", kind="limit", subtype=LIMITS[reason])
+        else:
+            turn.ended()
+        turn.settle()
+
+    def _usage(self, result: Mapping[str, Any]) -> Usage | None:
+        """The usage of the turn; cached tokens are among the fresh ones where these and the output are all."""
+        said = result.get("usage")
+        if not isinstance(said, dict):
+            return self._quota(result.get("_meta"))
+        fresh, output, total = said.get("inputTokens"), said.get("outputTokens"), said.get("totalTokens")
+        inclusive = isinstance(fresh, int) and isinstance(output, int) and total == fresh + output
+        made = usage(fresh, said.get("cachedReadTokens"), said.get("cachedWriteTokens"), output, inclusive=inclusive)
+        if self.counts_session:
+            before, self._counted = self._counted, made
+            return usage(*(max(0, made[key] - before[key]) for key in ORDER))
+        return made
+
+    def _quota(self, meta: object) -> Usage | None:
+        """gemini's own place for it."""
+        quota = meta.get("quota") if isinstance(meta, dict) else None
+        counts = quota.get("token_count") if isinstance(quota, dict) else None
+        return (
+            usage(counts.get("input_tokens"), 0, 0, counts.get("output_tokens")) if isinstance(counts, dict) else None
+        )
+
+    def _failed(self, heard: Heard) -> None:
+        error = heard.error or {}
+        code, data = error.get("code"), error.get("data")
+        detail = data.get("details", data.get("message")) if isinstance(data, dict) else data
+        text = str(error.get("message") or "the agent failed")
+        if isinstance(detail, str) and detail and detail not in text:
+            text = f"{text}: {detail}"
+        if code == LOGIN:
+            self.turn.failed(text, api=True, kind="auth")
+        else:
+            status = code if isinstance(code, int) and 400 <= code < 600 else None
+            self.turn.failed(text, status=status, api=True if status else None)
+        self.turn.settle()
+
+
+def _exit_code(update: Event) -> object:
+    """The exit code of a command, which opencode notes beside its output; 0 where there is none."""
+    raw = update.get("rawOutput")
+    metadata = raw.get("metadata") if isinstance(raw, dict) else None
+    code = metadata.get("exit") if isinstance(metadata, dict) else None
+    return 0 if code is None else code

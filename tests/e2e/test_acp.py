@@ -1,0 +1,139 @@
+"""Agents of the Agent Client Protocol, driven so that a frontend is asked: real programs, a scripted model.
+
+What they do with one message on the command line is tried with every other vendor (`test_scenarios`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from frontend import Frontend
+from place import Line, LineProcess
+from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from vendor_setups import GEMINI, OPENCODE
+
+pytestmark = pytest.mark.e2e
+
+TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
+ASKING = ("--permission-prompt-tool", "stdio")
+both = pytest.mark.parametrize(
+    "vendor", [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
+)
+
+
+class Conversation:
+    """A frontend that keeps what it is asked, and answers when it is told to."""
+
+    def __init__(self, frontend: Frontend, *flags: str) -> None:
+        argv = [str(frontend.claude), *TALK, *frontend.arguments, *flags]
+        self.process = LineProcess(argv, frontend.folder, frontend.environment)
+        frontend.started.append(self.process)
+        self.lines: list[Line] = []
+
+    def send(self, text: str) -> None:
+        self.process.send({"type": "user", "message": {"role": "user", "content": text}})
+
+    def order(self, **request: str) -> None:
+        self.process.send({"type": "control_request", "request_id": "order", "request": request})
+
+    def until(self, *kinds: str) -> Line:
+        """The next line of one of these types; `can_use_tool` is a question."""
+        while True:
+            line = self.process.read_until(lambda line: True)
+            self.lines.append(line)
+            kind = line["request"]["subtype"] if line["type"] == "control_request" else line["type"]
+            if kind in kinds:
+                return line
+
+    def answer(self, question: Line, *, allow: bool) -> None:
+        said: Line = {"behavior": "allow", "updatedInput": question["request"]["input"]}
+        answer = said if allow else {"behavior": "deny", "message": "rather not"}
+        response = {"subtype": "success", "request_id": question["request_id"], "response": answer}
+        self.process.send({"type": "control_response", "response": response})
+
+    def results(self) -> list[tuple[str, bool]]:
+        """What the calls returned, and whether they failed."""
+        blocks = [block for line in self.lines if line["type"] == "user" for block in line["message"]["content"]]
+        return [(block["content"], block["is_error"]) for block in blocks if block["type"] == "tool_result"]
+
+
+def made(frontend: Frontend) -> set[str]:
+    return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
+
+
+@both
+def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[shell]] touch one")
+    question = conversation.until("can_use_tool")
+    assert question["request"]["input"]["command"] == "touch one"
+    assert made(frontend) == set()
+    conversation.answer(question, allow=True)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert made(frontend) == {"one"}
+    (init,) = (line for line in conversation.lines if line.get("subtype") == "init")
+    assert init["shim"]["unattended"] is False
+
+
+@both
+def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[shell]] touch one")
+    conversation.answer(conversation.until("can_use_tool"), allow=False)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert conversation.results() == [("rather not", True)]
+    assert made(frontend) == set()
+
+
+@both
+def test_nothing_that_asks_runs_where_nobody_can_be_asked(frontend: Frontend) -> None:
+    conversation = Conversation(frontend)
+    conversation.send("[[shell]] touch one")
+    result = conversation.until("result")
+    assert [denial["tool_name"] for denial in result["permission_denials"]] == ["Bash"]
+    assert made(frontend) == set()
+
+
+@both
+def test_a_rule_about_some_commands_holds_though_everything_may_run(frontend: Frontend) -> None:
+    flags = ("--permission-mode", "bypassPermissions", "--disallowedTools", "Bash(touch:*)")
+    conversation = Conversation(frontend, *flags)
+    conversation.send("[[shell]] true && touch one")
+    conversation.until("result")
+    conversation.send("[[shell]] mkdir two")
+    conversation.until("result")
+    assert made(frontend) == {"two"}
+
+
+@both
+def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
+    conversation.send(f"[[write]] {Path(frontend.folder) / 'in.txt'}")
+    assert conversation.until("result", "can_use_tool")["type"] == "result"
+    conversation.send("[[shell]] touch ../out.txt")
+    conversation.answer(conversation.until("can_use_tool"), allow=False)
+    conversation.until("result")
+    assert made(frontend) == {"in.txt"}
+    assert not (Path(frontend.folder).parent / "out.txt").exists()
+
+
+@both
+def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING, "--include-partial-messages")
+    conversation.send("[[slow]]")
+    conversation.until("stream_event")
+    conversation.order(subtype="interrupt")
+    assert conversation.until("result")["subtype"] == "error_during_execution"
+    conversation.send("[[text]] hi")
+    assert conversation.until("result")["result"] == REPLY
+
+
+@both
+def test_the_third_answer_knows_the_first_message(frontend: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    for words in ("[[text]] one", "[[text]] two", "[[text]] three"):
+        conversation.send(words)
+        assert conversation.until("result")["result"] == REPLY
+    assert "[[text]] one" in json.dumps(model.requests[-1].body)

@@ -1,0 +1,68 @@
+"""A call of an agent of the protocol, in Claude's words."""
+
+import pytest
+
+from shim.core.vendor.tools import Tool
+from shim.profiles.acp.calls import Call
+
+TOOLS = {
+    "bash": Tool("Bash"),
+    "write": Tool("Write", {"filePath": "file_path"}),
+    "run_shell_command": Tool("Bash"),
+    "replace": Tool("Edit"),
+}
+
+
+def diff(path, old, new):
+    return {"type": "diff", "path": path, "oldText": old, "newText": new}
+
+
+def note(text):
+    return {"type": "content", "content": {"type": "text", "text": text}}
+
+
+def told(*updates, identity="c1", in_title=True):
+    call = Call(identity, in_title=in_title)
+    for update in updates:
+        call.hear(update)
+    return call.in_claudes_words(TOOLS)
+
+
+def test_a_name_in_the_first_title_and_an_input_that_comes_later():
+    first = {"title": "write", "kind": "edit", "rawInput": {}}
+    then = {"title": "new.txt", "rawInput": {"filePath": "/w/new.txt", "content": "x"}}
+    asked = {"title": "/w/new.txt", "rawInput": {"filepath": "/w/new.txt", "diff": "…"}}
+    assert told(first, then, asked) == ("Write", {"file_path": "/w/new.txt", "content": "x"})
+
+
+@pytest.mark.parametrize(
+    ("notes", "more"),
+    [
+        ("[current working directory /w]", {}),
+        ("[current working directory /w] (Make it)", {"description": "Make it"}),
+        ("[in /etc]", {"directory": "/etc"}),
+        ("[in /etc] (Look)", {"directory": "/etc", "description": "Look"}),
+        ("something else", {"description": "something else"}),
+    ],
+)
+def test_a_command_without_an_input_is_its_title(notes, more):
+    update = {"title": "ls\npwd", "kind": "execute", "content": [note(notes)]}
+    said = told(update, identity="run_shell_command__1", in_title=False)
+    assert said == ("Bash", {"command": "ls\npwd"} | more)
+
+
+def test_a_change_without_an_input_is_its_diff():
+    known = {"identity": "replace__1", "in_title": False}
+    edit = {"title": "a: x => y", "kind": "edit", "content": [diff("/w/a", "x", "y")]}
+    assert told(edit, **known) == ("Edit", {"file_path": "/w/a", "old_string": "x", "new_string": "y"})
+    new = {"kind": "edit", "content": [diff("/w/a", "", "y")]}
+    assert told(new, **known) == ("Write", {"file_path": "/w/a", "content": "y"})
+
+
+def test_a_change_of_several_files_names_no_one_file_that_a_rule_could_be_about():
+    said = told({"kind": "edit", "content": [diff("/w/a", "x", "y"), diff("/etc/b", "x", "y")]}, in_title=False)
+    assert said == ("Edit", {"files": ["/w/a", "/etc/b"]})
+
+
+def test_a_tool_that_nobody_knows_keeps_its_name_and_its_input():
+    assert told({"title": "srv_find", "kind": "other", "rawInput": {"q": 1}}) == ("srv_find", {"q": 1})

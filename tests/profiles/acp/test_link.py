@@ -1,0 +1,159 @@
+"""What an agent of the Agent Client Protocol is asked, and in which order."""
+
+import json
+
+import pytest
+
+from shim.profiles.acp.link import NOTHING, REPLAYS, Link, Opening
+
+GREETED = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True, "sessionCapabilities": {"resume": {}}}}
+LOADS = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
+OPTIONS = [{"id": "m", "category": "model", "currentValue": "small"}]
+
+
+def said(data):
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def methods(data):
+    return [line["method"] for line in said(data)]
+
+
+def answered(link, identity, result=None, **error):
+    """What the link says once the agent has answered one of its requests."""
+    link.hear({"id": identity, "error": error} if error else {"id": identity, "result": result})
+    data, link.outbox[:] = b"".join(link.outbox), []
+    return data
+
+
+def opened(session=None, **opening):
+    """A link with an open session, whose last request was number 2."""
+    link = Link()
+    link.greet(Opening("/work", **opening))
+    answered(link, 1, GREETED)
+    answered(link, 2, {"sessionId": "s1"} | (session or {}))
+    return link
+
+
+def test_a_prompt_waits_for_the_session():
+    link = Link()
+    assert methods(link.greet(Opening("/work"))) == ["initialize"]
+    assert link.prompt("hi") == b""
+    (new,) = said(answered(link, 1, GREETED))
+    assert (new["method"], new["params"]) == ("session/new", {"cwd": "/work", "mcpServers": []})
+    (prompt,) = said(answered(link, 2, {"sessionId": "s1"}))
+    assert prompt["params"] == {"sessionId": "s1", "prompt": [{"type": "text", "text": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("fork", "agent", "method"),
+    [(False, GREETED, "session/resume"), (False, LOADS, "session/load"), (True, GREETED, "session/fork")],
+)
+def test_a_session_goes_on_in_the_way_that_the_agent_has(fork, agent, method):
+    link = Link()
+    link.greet(Opening("/work", resume="s0", fork=fork))
+    (line,) = said(answered(link, 1, agent))
+    assert (line["method"], line["params"]["sessionId"]) == (method, "s0")
+
+
+def test_what_a_loaded_session_says_of_earlier_turns_is_over_when_the_agent_is_silent_between_two_answers():
+    link = Link()
+    link.greet(Opening("/work", resume="s0"))
+    answered(link, 1, LOADS)
+    link.prompt("hi")
+    assert methods(answered(link, 2, {})) == [NOTHING]
+    link.replayed = True
+    assert methods(answered(link, 3, code=-32601)) == [NOTHING]
+    assert link.loading
+    assert methods(answered(link, 4, code=-32601)) == ["session/prompt"]
+    assert not link.loading
+
+
+def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
+    link = Link()
+    link.greet(Opening("/work", resume="s0"))
+    answered(link, 1, LOADS)
+    link.prompt("hi")
+    data, number = answered(link, 2, {}), 3
+    while methods(data) == [NOTHING]:
+        link.replayed = True
+        data, number = answered(link, number, code=-32601), number + 1
+    assert methods(data) == ["session/prompt"]
+    assert number <= REPLAYS + 3
+
+
+def test_a_model_that_is_asked_for_is_set_before_the_prompt():
+    link = Link()
+    link.greet(Opening("/work", model="large"))
+    answered(link, 1, GREETED)
+    link.prompt("hi")
+    (line,) = said(answered(link, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
+    assert line["params"] == {"sessionId": "s1", "configId": "m", "value": "large"}
+    assert methods(answered(link, 3, {})) == ["session/prompt"]
+
+
+def test_the_model_that_a_session_began_with_is_not_set():
+    assert opened({"configOptions": OPTIONS}, model="small").outbox == []
+
+
+def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
+    link = opened({"modes": {"currentModeId": "default"}})
+    (line,) = said(link.set("mode", "plan"))
+    assert (line["method"], line["params"]) == ("session/set_mode", {"sessionId": "s1", "modeId": "plan"})
+    assert link.prompt("hi") == b""
+    assert methods(answered(link, 3, {})) == ["session/prompt"]
+
+
+def test_the_agents_own_model_is_the_one_that_the_session_began_with():
+    link = opened({"models": {"currentModelId": "small"}})
+    assert said(link.set("model", None))[0]["params"]["modelId"] == "small"
+    assert opened().set("model", None) is None
+
+
+@pytest.mark.parametrize(
+    ("allow", "stop", "outcome"),
+    [
+        (True, False, {"outcome": "selected", "optionId": "yes"}),
+        (False, False, {"outcome": "selected", "optionId": "no"}),
+        (False, True, {"outcome": "cancelled"}),
+    ],
+)
+def test_a_decision_is_one_of_the_agents_options(allow, stop, outcome):
+    link = opened()
+    options = [
+        {"optionId": "ever", "kind": "allow_always"},
+        {"optionId": "yes", "kind": "allow_once"},
+        {"optionId": "no", "kind": "reject_once"},
+    ]
+    request = link.question(7, "c1", options)
+    (line,) = said(link.decide(request, allow=allow, stop=stop))
+    assert (line["id"], line["result"]) == (7, {"outcome": outcome})
+    assert link.decide(request, allow=allow, stop=stop) == b""
+
+
+def test_where_a_call_could_only_be_allowed_for_ever_it_is_not_allowed():
+    link = opened()
+    request = link.question("q", "c1", [{"optionId": "ever", "kind": "allow_always"}])
+    assert said(link.decide(request, allow=True, stop=False))[0]["result"] == {"outcome": {"outcome": "cancelled"}}
+
+
+def test_an_answer_to_nothing_that_was_asked_is_not_heard():
+    link = opened()
+    assert link.hear({"id": 99, "result": {"stopReason": "end_turn"}}) is None
+    assert link.hear({"id": "1", "result": {}}) is None
+    assert link.hear({"id": True, "result": {}}) is None
+
+
+def test_another_version_of_the_protocol_is_an_error():
+    link = Link()
+    link.greet(Opening("/work"))
+    heard = link.hear({"id": 1, "result": {"protocolVersion": 2}})
+    assert "version 2" in heard.error["message"]
+    assert link.outbox == []
+
+
+def test_another_child_knows_nothing_of_the_session_before():
+    link = opened()
+    link.greet(Opening("/work", resume="s1"))
+    assert link.session == ""
+    assert link.prompt("hi") == b""

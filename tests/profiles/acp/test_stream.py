@@ -1,0 +1,214 @@
+"""The Agent Client Protocol as Claude's stream: a child's lines in, lines of ours and lines for the child out."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support import STABLE_IDENTITY, check_turns, terms_of
+
+from shim.core.claude.argv.parse import parse as parse_arguments
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.permissions import Decision
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.turn.outcome import Exit
+from shim.core.vendor.commands import Ask, TellChild
+from shim.core.vendor.pump import Pump
+from shim.core.vendor.translation import Translation
+from shim.core.vendor.vendor import Request
+from shim.vendors import find
+
+ANSWERS = ({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s1"}})
+DONE = {"id": 3, "result": {"stopReason": "end_turn"}}
+YES = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+
+
+def update(name, /, session="s1", **fields):
+    return {"method": "session/update", "params": {"sessionId": session, "update": {"sessionUpdate": name, **fields}}}
+
+
+def text(words, kind="agent_message_chunk"):
+    return update(kind, content={"type": "text", "text": words})
+
+
+def question(identity=7, call="c1", **fields):
+    call = {"toolCallId": call, "title": "bash", "kind": "execute", "rawInput": {"command": "ls"}} | fields
+    params = {"sessionId": "s1", "toolCall": call, "options": YES}
+    return {"id": identity, "method": "session/request_permission", "params": params}
+
+
+class Talk:
+    """An agent of the protocol and what it is told; `lines` is what the frontend has."""
+
+    def __init__(self, vendor="opencode"):
+        self.vendor = find(vendor).program.two_way()
+        self.speech = self.vendor.speech()
+        reader = self.speech.reader(self.vendor.translator)
+        self.pump = Pump(
+            Translation(reader, terms_of(vendor), ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]))
+        )
+        self.lines, self.told, self.asked = b"", b"", []
+        self.told += self.speech.hello(Request(parse_arguments(()), "", policy=Policy(place=Place("/w", "/h"))))
+        self.told += self.speech.prompt("hi")
+
+    def says(self, *messages):
+        data = b"".join(json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n" for message in messages)
+        said, commands = self.pump.feed(data)
+        self.lines += said
+        self.told += b"".join(command.line for command in commands if isinstance(command, TellChild))
+        self.asked += [command.permission for command in commands if isinstance(command, Ask)]
+        return self
+
+    def answer(self, allow):
+        self.told += self.speech.decide(self.asked.pop(0), Decision(allow))
+
+    def end(self):
+        said, _ = self.pump.close(Exit(0, None))
+        self.lines += said
+        return self
+
+    def last(self):
+        return json.loads(self.told.splitlines()[-1])
+
+
+def begun(vendor="opencode"):
+    return Talk(vendor).says(*ANSWERS)
+
+
+def test_a_turn_is_what_the_agent_says_between_a_prompt_and_its_answer():
+    talk = begun().says(text("Let me", "agent_thought_chunk"), text("Hel"), text("lo"), DONE).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert [line["type"] for line in turn if line["type"] != "message_stop"] == [
+        "system",
+        "assistant",
+        "assistant",
+        "result",
+    ]
+    assert turn[-2]["result"] == "Hello"
+
+
+def test_a_call_is_asked_about_with_its_input_and_said_once():
+    talk = begun().says(
+        update("tool_call", toolCallId="c1", title="bash", kind="execute", status="pending", rawInput={}),
+        update("tool_call_update", toolCallId="c1", status="in_progress", rawInput={"command": "ls"}),
+        question(),
+    )
+    (asked,) = talk.asked
+    assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    talk.answer(True)
+    assert talk.last() == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "selected", "optionId": "yes"}}}
+    talk.says(update("tool_call_update", toolCallId="c1", status="completed", rawOutput={"output": "a\n"}), DONE).end()
+    check_turns(talk.lines, partial=False)
+    assert talk.lines.count(b'"type":"tool_use"') == 1
+    assert b'"content":"a\\n"' in talk.lines
+
+
+def test_a_call_that_was_allowed_may_be_asked_about_again_and_nobody_hears_of_it():
+    talk = begun().says(question())
+    talk.answer(True)
+    talk.says(question(identity=8, title="external_directory"))
+    assert talk.asked == []
+    assert talk.last()["id"] == 8
+
+
+def test_two_questions_are_answered_in_any_order():
+    talk = begun().says(question(), question(identity="q", call="c2"))
+    talk.asked.reverse()
+    talk.answer(False)
+    talk.answer(True)
+    answers = [json.loads(line) for line in talk.told.splitlines()[-2:]]
+    assert [(one["id"], one["result"]["outcome"]["optionId"]) for one in answers] == [("q", "no"), (7, "yes")]
+
+
+def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says_none():
+    talk = begun("gemini").says(question(call="run_shell_command__1", title="ls", rawInput=None))
+    talk.pump.refused(talk.asked[0], "no thanks", announced=True)
+    talk.answer(False)
+    talk.says(text("Then not."), DONE).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    words = [line["type"] for line in turn]
+    assert words.index("user") < len(words) - 1 - words[::-1].index("assistant")
+    assert b"no thanks" in talk.lines
+
+
+def test_what_an_agent_asks_beside_permissions_is_refused_at_once():
+    talk = begun().says({"id": 5, "method": "fs/write_text_file", "params": {"path": "/etc/passwd", "content": ""}})
+    assert talk.last()["error"]["code"] == -32601
+
+
+def test_an_update_of_another_session_is_not_of_this_turn():
+    talk = (
+        begun().says(update("agent_message_chunk", session="s2", content={"type": "text", "text": "psst"}), DONE).end()
+    )
+    assert b"psst" not in talk.lines
+
+
+def test_a_plan_is_a_list_of_todos():
+    entries = [{"content": "look", "status": "pending", "priority": "high"}]
+    talk = begun().says(update("plan", entries=entries), update("plan", entries=entries), DONE).end()
+    assert talk.lines.count(b'"TodoWrite"') == 1
+    assert b'{"content":"look","status":"pending","activeForm":"look"}' in talk.lines
+
+
+def test_an_agent_that_is_not_logged_in_says_so():
+    talk = Talk().says(ANSWERS[0], {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert turn[-2]["is_error"]
+    assert "Authentication required" in json.dumps(turn[-2])
+
+
+def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
+    talk = begun().says(text("Hel"))
+    talk.pump.interrupt()
+    talk.told += talk.speech.interrupt()
+    assert talk.last() == {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s1"}}
+    talk.says({"id": 3, "result": {"stopReason": "cancelled"}}).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert turn[-2]["subtype"] == "error_during_execution"
+
+
+def test_a_question_out_of_a_broken_line_is_not_believed():
+    talk = begun()
+    line = json.dumps({"jsonrpc": "2.0"} | question()).encode()
+    _, commands = talk.pump.feed(b'{"torn ' + line + b"\n")
+    assert not [command for command in commands if isinstance(command, Ask)]
+
+
+def test_a_changed_input_cannot_be_told():
+    talk = begun().says(question())
+    try:
+        talk.speech.decide(talk.asked[0], Decision(True, changed={"command": "pwd"}))
+    except ValueError as error:
+        assert "as it is or not at all" in str(error)
+    else:
+        raise AssertionError("the call would run as it was")
+
+
+# -- whatever an agent says ------------------------------------------------------------------------------------------
+
+KINDS = ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan", "usage_update", "new")
+VALUES = st.one_of(
+    st.none(),
+    st.integers(),
+    st.text(max_size=5),
+    st.lists(st.integers(), max_size=2),
+    st.just({"type": "text", "text": "x"}),
+)
+NAMES = (
+    *("content", "toolCallId", "title", "status", "rawInput", "rawOutput", "locations", "entries", "cost"),
+    *("messageId", "_meta"),
+)
+FIELDS = st.dictionaries(st.sampled_from(NAMES), VALUES)
+MESSAGES = st.one_of(
+    st.builds(lambda kind, fields: update(kind, **fields), st.sampled_from(KINDS), FIELDS),
+    st.builds(lambda fields, identity: question(identity, **fields), FIELDS, VALUES),
+    st.builds(lambda identity, result: {"id": identity, "result": result}, VALUES, VALUES),
+    st.builds(lambda identity, code: {"id": identity, "error": {"code": code}}, VALUES, VALUES),
+    st.sampled_from((*ANSWERS, DONE, text("x"), question())),
+)
+
+
+@given(st.lists(MESSAGES, max_size=20))
+def test_whatever_an_agent_says_the_stream_ends_with_one_result(messages):
+    talk = Talk().says(*messages).end()
+    assert len(check_turns(talk.lines, partial=False)) == 1
