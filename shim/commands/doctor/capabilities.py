@@ -18,9 +18,7 @@ from shim.state.config import Settings, VendorSettings, load
 
 AT_ONCE = 4  # programs that are asked at the same time; most of them are Node, and slow to start
 ASKS_NOBODY = "{name} asks nobody: it runs every tool that it has, in every session"
-ASKS_ONE = (
-    "{name} asks nobody about one message (`claude -p PROMPT`): it runs every tool that it has; a frontend is asked"
-)
+ASKS_ONE = "{name} asks nobody about one message; in a conversation a frontend is asked"
 
 
 def asks_nobody(name: str, *, talks: bool) -> str:
