@@ -179,7 +179,7 @@ def build(
             gate=launch.at("gate").text(""),
         ),
     )
-    if not spot.at("acp"):
+    if not spot.at("acp").value:
         return vendor
     return vendor._replace(program=vendor.program._replace(two_way=lambda: _two_way(vendor, table, source)))
 
@@ -245,7 +245,7 @@ def _translates(spot: Spot, known: Tools, adapter: Adapter | None, stream: "Call
         if not made:
             from shim.profiles.profile import translator
 
-            protocol = (lambda: _protocol(spot, known)) if spot.at("acp") else None
+            protocol = (lambda: _protocol(spot, known)) if spot.at("acp").value else None
             made.append(translator(spot, stream(), None if adapter is None else adapter(), protocol))
         return made[0]
 
