@@ -13,6 +13,7 @@ from shim.core.reading.typed import Any, NamedTuple
 VERSION = 1
 REQUESTS = 1000  # of ours that are open, and of the agent's that wait for their answer
 METHOD_NOT_FOUND = -32601
+CANCELLED = {"outcome": {"outcome": "cancelled"}}  # the answer to a question that nobody is asked
 # An agent reads files and runs commands by itself: nothing of that is offered.
 ABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
 # The steps of a session, and what was answered to them.
@@ -152,7 +153,7 @@ class Link:
         that it does.
         """
         if len(self._questions) >= REQUESTS:
-            self.outbox.append(self.answer(identity, result={"outcome": {"outcome": "cancelled"}}))
+            self.outbox.append(self.answer(identity, result=CANCELLED))
             return None
         request = dump(identity).decode()
         self._questions[request] = identity, call, [one for one in _list(options) if isinstance(one, dict)]

@@ -12,7 +12,7 @@ from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tools
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.acp.calls import Call, text_of
-from shim.profiles.acp.link import METHOD_NOT_FOUND, PROMPT, REQUESTS, SESSION, Heard, Link
+from shim.profiles.acp.link import CANCELLED, METHOD_NOT_FOUND, PROMPT, REQUESTS, SESSION, Heard, Link
 
 CALLS = 1000  # of a turn that are not over; the oldest is forgotten
 LIMITS = {"max_turn_requests": "error_max_turns"}
@@ -86,6 +86,8 @@ class AcpTranslator(Translator):
         ours = isinstance(params, dict) and params.get("sessionId") == self.link.session
         if self.link.greeted and "method" in event and ("id" in event or not ours):
             self.account.repaired("doubtful_event")
+            if "id" in event and len(self.outbox) < REQUESTS:  # if it is a question, it must not wait for ever
+                self.outbox.append(self.link.answer(event["id"], result=CANCELLED))
         else:
             self.feed(event)
 

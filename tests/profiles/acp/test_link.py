@@ -137,6 +137,15 @@ def test_where_a_call_could_only_be_allowed_for_ever_it_is_not_allowed():
     assert said(link.decide(request, allow=True, stop=False))[0]["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
+@pytest.mark.parametrize("allow", [True, False])
+def test_only_a_call_that_was_allowed_needs_no_second_answer(allow):
+    link = opened()
+    options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+    link.decide(link.question(7, "c1", options), allow=allow, stop=False)
+    assert (link.question(8, "c1", options) is None) is allow
+    assert len(link.outbox) == int(allow)
+
+
 def test_an_answer_to_nothing_that_was_asked_is_not_heard():
     link = opened()
     assert link.hear({"id": 99, "result": {"stopReason": "end_turn"}}) is None

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import STABLE_IDENTITY, check_turns, terms_of
@@ -40,7 +41,7 @@ def question(identity=7, call="c1", **fields):
 class Talk:
     """An agent of the protocol and what it is told; `lines` is what the frontend has."""
 
-    def __init__(self, vendor="opencode"):
+    def __init__(self, vendor="opencode", resume=None):
         self.vendor = find(vendor).program.two_way()
         self.speech = self.vendor.speech()
         reader = self.speech.reader(self.vendor.translator)
@@ -48,7 +49,8 @@ class Talk:
             Translation(reader, terms_of(vendor), ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]))
         )
         self.lines, self.told, self.asked = b"", b"", []
-        self.told += self.speech.hello(Request(parse_arguments(()), "", policy=Policy(place=Place("/w", "/h"))))
+        policy = Policy(place=Place("/w", "/h"))
+        self.told += self.speech.hello(Request(parse_arguments(()), "", resume=resume, policy=policy))
         self.told += self.speech.prompt("hi")
 
     def says(self, *messages):
@@ -111,6 +113,14 @@ def test_a_call_that_was_allowed_may_be_asked_about_again_and_nobody_hears_of_it
     assert talk.last()["id"] == 8
 
 
+def test_what_a_loaded_session_says_of_earlier_turns_is_not_said_again():
+    talk = Talk(resume="s1").says({"id": 1, "result": {"protocolVersion": 1}}, text("old words"))
+    talk.says({"id": 2, "result": {}}, text("more old words"), {"id": 3, "error": {"code": -32601}})
+    talk.says({"id": 4, "error": {"code": -32601}}, text("new"), {"id": 5, "result": {"stopReason": "end_turn"}}).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert turn[-2]["result"] == "new"
+
+
 def test_two_questions_are_answered_in_any_order():
     talk = begun().says(question(), question(identity="q", call="c2"))
     talk.asked.reverse()
@@ -167,11 +177,14 @@ def test_an_interrupt_is_told_and_the_answer_to_it_ends_the_turn():
     assert turn[-2]["subtype"] == "error_during_execution"
 
 
-def test_a_question_out_of_a_broken_line_is_not_believed():
+@pytest.mark.parametrize("broken", [b"log: %s", b"%s tail"])
+def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broken):
     talk = begun()
     line = json.dumps({"jsonrpc": "2.0"} | question()).encode()
-    _, commands = talk.pump.feed(b'{"torn ' + line + b"\n")
+    _, commands = talk.pump.feed(broken % line + b"\n")
+    (told,) = (json.loads(command.line) for command in commands if isinstance(command, TellChild))
     assert not [command for command in commands if isinstance(command, Ask)]
+    assert told == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "cancelled"}}}
 
 
 def test_a_changed_input_cannot_be_told():
