@@ -15,6 +15,8 @@ from shim.core.vendor.vendor import Request
 class ClaudeSpeech:
     """One child's ear; requests are numbered."""
 
+    usable = True
+
     def __init__(self) -> None:
         self._number = 0
 

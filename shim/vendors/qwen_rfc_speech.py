@@ -73,6 +73,8 @@ def failure(request: str, message: str) -> Message:
 class RfcSpeech:
     """One child's ear: prompts are numbered, and name the session once the child said which it is."""
 
+    usable = True
+
     def __init__(self) -> None:
         self._session = ""
         self._model: str | None = None

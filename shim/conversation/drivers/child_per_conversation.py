@@ -50,7 +50,7 @@ class ChildPerConversation(ChildDriver):
         self._begin_turn()
         self._deadlines.begin()
         self._allowed.clear()
-        if self._child is not None and self._outdated:
+        if self._child is not None and (self._outdated or not self._speech.usable):
             await self._child.stop()
         if self._child is None or self._child.exit is not None or self.pump is None:
             if self._child is not None:

@@ -188,7 +188,7 @@ class Translation:
         if late and not self._skipped:
             self._skipped_first = late[0]
         self._skipped += len(late)
-        self._pump(raw for raw in late if self._translator.asks in raw)
+        self._pump(raw for raw in late if self._translator.heeds(raw))
 
     def asked(self, yes: bool) -> None:
         """Whether the frontend has sent the child a message by now."""

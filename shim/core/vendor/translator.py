@@ -19,7 +19,6 @@ class Translator:
     """
 
     noise: ClassVar[tuple[str, ...]] = ()  # how stderr lines begin that never are the reason of a failure
-    asks: ClassVar[bytes] = b'"control_request"'  # what stands in each line with a question of the vendor's
     untyped: ClassVar[bool] = False  # whether its events have no type that tells them from other objects
     line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
 
@@ -51,6 +50,11 @@ class Translator:
 
     def repaired(self, event: Event) -> None:
         self.feed(event)
+
+    @classmethod
+    def heeds(cls, line: bytes) -> bool:
+        """Whether a line that comes between two turns is read: a question, which has to be refused."""
+        return b'"control_request"' in line
 
     def anew(self, turn: Turn) -> "Translator":
         """The translator of another child, which is to answer the same message."""

@@ -38,10 +38,7 @@ class Launch(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A file that a vendor writes into `Request.report_folder` about its run, and which of its keys are of use.
-
-    It is one JSON object, read once the child has ended: what its stdout does not say, such as usage.
-    """
+    """A file, one JSON object, that a vendor writes into `Request.report_folder` about its run, and its keys of use."""
 
     file: str
     keys: tuple[str, ...]
@@ -108,7 +105,10 @@ class Request(NamedTuple):
 
 
 class Speech(Protocol):
-    """What is said to a child that listens: each gives the bytes of whole lines."""
+    """What is said to a child that listens: each gives the bytes of whole lines. Unless it is `usable`, it is ended."""
+
+    @property
+    def usable(self) -> bool: ...
 
     def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
         """What makes the translator of a child's lines: another one where it has to know what the child was asked."""

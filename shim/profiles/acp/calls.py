@@ -55,6 +55,16 @@ class Call:
         if isinstance(places := update.get("locations"), list) and places:
             self.places = [one["path"] for one in places if isinstance(one, dict) and isinstance(one.get("path"), str)]
 
+    def asked(self, question: Mapping[str, Any]) -> "Call":
+        """The call as a question shows it: what a question says counts only where the call has not said it."""
+        shown = Call(self.identity, in_title=self._in_title)
+        shown.hear(question)
+        shown.own, shown.kind = self.own or shown.own, self.kind or shown.kind
+        shown.title = self.title or shown.title
+        shown.input = self.input if self.told else shown.input
+        shown.content, shown.places = self.content or shown.content, self.places or shown.places
+        return shown
+
     @property
     def told(self) -> bool:
         """Whether the input is known."""
@@ -74,7 +84,7 @@ class Call:
         return name, self._by_kind({})
 
     def _by_kind(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        kind, place = self.kind, next(iter(self.places), None)
+        kind, place = self.kind, self.places[0] if len(self.places) == 1 else None
         if kind == "execute":
             command = given.get("command", self.title)
             found = {"command": command if isinstance(command, str) else " ".join(map(str, command))}
@@ -96,6 +106,9 @@ class Call:
         path, old, new = one.get("path"), one.get("oldText"), one.get("newText")
         if len({diff.get("path") for diff in diffs}) > 1:
             return "Edit", {"files": [diff.get("path") for diff in diffs]}
+        if len(diffs) > 1:
+            edits = [{"old_string": diff.get("oldText"), "new_string": diff.get("newText")} for diff in diffs]
+            return "MultiEdit", {"file_path": path, "edits": edits}
         if not old:
             return "Write", {"file_path": path, "content": new}
         return "Edit", {"file_path": path, "old_string": old, "new_string": new}

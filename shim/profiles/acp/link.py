@@ -62,8 +62,9 @@ class Link:
         self._number = 0
         self._waiting: str | None = None
         self._options: Mapping[str, Any] = {}  # what the agent said of the session when it began
-        self._questions: dict[str, tuple[object, str, list[Mapping[str, Any]]]] = {}
-        self._allowed: set[str] = set()  # calls of this turn
+        self._questions: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
+        self._allowed: dict[str, str] = {}  # open calls → what of each was allowed
+        self.usable = True  # whether a session is there, or may come
         self.refused: list[str] = []  # calls whose end the agent may never say
 
     def greet(self, opening: Opening) -> bytes:
@@ -78,6 +79,7 @@ class Link:
         if not self._ready:
             self._waiting = text
             return b""
+        self._waiting = None
         self._allowed.clear()
         self.refused.clear()
         return self._prompt(text)
@@ -130,12 +132,12 @@ class Link:
         error, result = message.get("error"), message.get("result")
         result = result if isinstance(result, dict) else {}
         if error is not None and step != REPLAY:
+            self._waiting, self.usable = None, self.usable and step == PROMPT
             return Heard(step, result, error if isinstance(error, dict) else {"message": str(error)})
         if step == GREETING and result.get("protocolVersion") != VERSION:
-            said = {
-                "message": f"the agent speaks version {result.get('protocolVersion')} of its protocol, not {VERSION}"
-            }
-            return Heard(step, result, said)
+            self._waiting, self.usable = None, False
+            spoken = result.get("protocolVersion")
+            return Heard(step, result, {"message": f"the agent speaks version {spoken} of its protocol, not {VERSION}"})
         if self.greeted:
             self._go_on(step, result)
         elif step == SESSION:
@@ -146,29 +148,33 @@ class Link:
         """The answer to a request of the agent's: `result` or `error`."""
         return _line(id=identity, **body)
 
-    def question(self, identity: object, call: str, options: object) -> str | None:
+    def question(self, identity: object, call: str, options: object, words: str = "") -> str | None:
         """The name under which a question about a call is kept until `decide`; None where it has its answer by now.
 
-        That is where too many are open. A call that was allowed as a whole may be asked about again, for each thing
-        that it does.
+        That is where too many are open. A call may be asked about again, for each thing that it does: the answer is
+        the same as long as the frontend would be shown the same `words`.
         """
         if len(self._questions) >= REQUESTS:
             self.outbox.append(self.answer(identity, result=CANCELLED))
             return None
         request = dump(identity).decode()
-        self._questions[request] = identity, call, [one for one in _list(options) if isinstance(one, dict)]
-        if call in self._allowed:
+        self._questions[request] = identity, call, words, [one for one in _list(options) if isinstance(one, dict)]
+        if self._allowed.get(call) == words:
             self.outbox.append(self.decide(request, allow=True, stop=False))
             return None
         return request
+
+    def over(self, call: str) -> None:
+        """A call has ended: another one may have the same id."""
+        self._allowed.pop(call, None)
 
     def decide(self, request: str, *, allow: bool, stop: bool) -> bytes:
         """The answer to a question. What would allow more than this call is never chosen."""
         if request not in self._questions:
             return b""
-        identity, call, options = self._questions.pop(request)
+        identity, call, words, options = self._questions.pop(request)
         if allow:
-            self._allowed.add(call)
+            self._allowed[call] = words
         else:
             self.refused.append(call)
         kinds = ("allow_once",) if allow else ("reject_once", "reject_always")

@@ -9,6 +9,7 @@ from shim.profiles.acp.link import Link, Opening
 from shim.profiles.acp.servers import servers
 from shim.profiles.acp.stream import AcpTranslator
 
+COMMANDS = ("/", "$")
 UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the call was allowed with another input only."
 
 
@@ -47,8 +48,13 @@ class AcpSpeech:
         """Nothing: the protocol has no signs of life."""
         return b""
 
+    @property
+    def usable(self) -> bool:
+        return self._link.usable
+
     def prompt(self, text: str) -> bytes:
-        return self._link.prompt(text)
+        """A text that begins as a command of the agent's own is escaped: the agent would run it, and ask nobody."""
+        return self._link.prompt(f"\\{text}" if text.lstrip().startswith(COMMANDS) else text)
 
     def interrupt(self) -> bytes:
         return self._link.cancel()

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from shim.core.claude.usage import ORDER, Usage, dollars, usage
 from shim.core.reading.json_text import dump
+from shim.core.turn.machine import CLOSED
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tools
 from shim.core.vendor.translator import Event, Translator
@@ -18,6 +19,7 @@ CALLS = 1000  # of a turn that are not over; the oldest is forgotten
 LIMITS = {"max_turn_requests": "error_max_turns"}
 REASONS = {"max_tokens": "max_tokens", "refusal": "refusal"}
 LOGIN = -32000  # the protocol's code for an agent that is not logged in
+NOTICE = "[MODE_UPDATE]"  # in front of what gemini says of a new mode, where its model's words stand
 UNTITLED = "****\n"  # gemini's title of a thought that has none
 OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
 
@@ -25,7 +27,6 @@ OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw ou
 class AcpTranslator(Translator):
     """`link` is who tells the agent; where a recording is read there is none, and it is only listened to."""
 
-    asks: ClassVar[bytes] = b'"session/request_permission"'
     untyped = True
     tools: ClassVar[Tools] = {}
     names_in_title: ClassVar[bool] = False
@@ -64,6 +65,11 @@ class AcpTranslator(Translator):
 
     def anew(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.link)
+
+    @classmethod
+    def heeds(cls, line: bytes) -> bool:
+        """Between two turns its questions are read, and its answers; no update is."""
+        return b'"sessionUpdate"' not in line
 
     def feed(self, event: Event) -> None:
         method = event.get("method")
@@ -112,7 +118,7 @@ class AcpTranslator(Translator):
     def _chunk(self, update: Event, say: Callable[..., None]) -> None:
         """A fragment of what the model says. What the agent says of a new mode or model is not the model's."""
         content = update["content"]
-        if self.link.setting:
+        if self.link.setting and str(content.get("text")).startswith(NOTICE):
             return
         for identity in self.link.refused:
             if identity in self.turn.open:
@@ -133,17 +139,21 @@ class AcpTranslator(Translator):
             failed = status == "failed" or _exit_code(update) != 0
             self.turn.tool_result(call.identity, self._returned(update), failed)
             self._calls.pop(call.identity, None)
+            self.link.over(call.identity)
             self._key += 1
 
     def _known(self, update: Event) -> Call:
         """The call that an update is about."""
-        identity = str(update["toolCallId"])
+        call = self._gathered(str(update["toolCallId"]))
+        call.hear(update)
+        return call
+
+    def _gathered(self, identity: str) -> Call:
         call = self._calls.get(identity)
         if call is None:
             if len(self._calls) >= CALLS:
                 self._calls.pop(next(iter(self._calls)))
             call = self._calls[identity] = Call(identity, in_title=self.names_in_title)
-        call.hear(update)
         return call
 
     def _say(self, call: Call) -> None:
@@ -188,15 +198,24 @@ class AcpTranslator(Translator):
     def _asked(self, event: Event) -> None:
         identity, params = event["id"], event.get("params")
         if event["method"] == "session/request_permission" and isinstance(params, dict):
-            call = self._known(params["toolCall"])
-            request = self.link.question(identity, call.identity, params.get("options"))
-            if request is not None:
-                call.said = True
-                own = call.own, call.input
-                self.turn.permission(request, call.identity, *call.in_claudes_words(self.tools), own)
+            self._question(identity, params)
         elif len(self.outbox) < REQUESTS:
             error = {"code": METHOD_NOT_FOUND, "message": f"{event['method']} is not offered"}
             self.outbox.append(self.link.answer(identity, error=error))
+
+    def _question(self, identity: object, params: Event) -> None:
+        asked = params.get("toolCall")
+        if not isinstance(asked, dict) or "toolCallId" not in asked:
+            self.turn.unknown("session/request_permission", params)
+            self.outbox.append(self.link.answer(identity, result=CANCELLED))
+            return
+        call = self._gathered(str(asked["toolCallId"]))
+        shown = call.asked(asked)
+        words = shown.in_claudes_words(self.tools)
+        request = self.link.question(identity, call.identity, params.get("options"), dump(words).decode())
+        if request is not None:
+            call.said = True
+            self.turn.permission(request, call.identity, *words, (shown.own, shown.input))
 
     # -- answers --------------------------------------------------------------------------------------------
 
@@ -213,6 +232,8 @@ class AcpTranslator(Translator):
 
     def _ended(self, result: Mapping[str, Any]) -> None:
         turn, reason = self.turn, result.get("stopReason")
+        if turn.state is CLOSED:  # ended by us before the agent heard of it
+            return
         counted = self._usage(result)
         turn.message_end(counted, REASONS.get(str(reason)), self._cost)
         if reason == "cancelled":
@@ -246,6 +267,8 @@ class AcpTranslator(Translator):
 
     def _failed(self, heard: Heard) -> None:
         error = heard.error or {}
+        if self.turn.state is CLOSED:
+            return
         code, data = error.get("code"), error.get("data")
         detail = data.get("details", data.get("message")) if isinstance(data, dict) else data
         text = str(error.get("message") or "the agent failed")

@@ -20,6 +20,7 @@ from shim.core.vendor.vendor import Request
 from shim.vendors import find
 
 ANSWERS = ({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s1"}})
+MODEL = {"id": "m", "category": "model", "currentValue": "mine"}
 DONE = {"id": 3, "result": {"stopReason": "end_turn"}}
 YES = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
 
@@ -41,7 +42,7 @@ def question(identity=7, call="c1", **fields):
 class Talk:
     """An agent of the protocol and what it is told; `lines` is what the frontend has."""
 
-    def __init__(self, vendor="opencode", resume=None):
+    def __init__(self, vendor="opencode", resume=None, model=None):
         self.vendor = find(vendor).program.two_way()
         self.speech = self.vendor.speech()
         reader = self.speech.reader(self.vendor.translator)
@@ -50,7 +51,8 @@ class Talk:
         )
         self.lines, self.told, self.asked = b"", b"", []
         policy = Policy(place=Place("/w", "/h"))
-        self.told += self.speech.hello(Request(parse_arguments(()), "", resume=resume, policy=policy))
+        invocation = parse_arguments(()).with_flags(model=model)
+        self.told += self.speech.hello(Request(invocation, "", resume=resume, policy=policy))
         self.told += self.speech.prompt("hi")
 
     def says(self, *messages):
@@ -119,6 +121,51 @@ def test_what_a_loaded_session_says_of_earlier_turns_is_not_said_again():
     talk.says({"id": 4, "error": {"code": -32601}}, text("new"), {"id": 5, "result": {"stopReason": "end_turn"}}).end()
     (turn,) = check_turns(talk.lines, partial=False)
     assert turn[-2]["result"] == "new"
+
+
+def test_a_second_call_with_the_id_of_an_allowed_one_is_asked_about():
+    talk = begun().says(question())
+    talk.answer(True)
+    talk.says(question(identity=8, rawInput={"command": "touch two"}))
+    assert talk.asked[0].refusal or talk.asked[0].arguments == {"command": "touch two"}
+    talk.asked.clear()
+    talk.says(update("tool_call_update", toolCallId="c1", status="completed"), question(identity=9))
+    assert len(talk.asked) == 1
+
+
+def test_what_a_question_says_beside_its_call_is_not_the_calls_input():
+    first = update("tool_call", toolCallId="c1", title="apply_patch", kind="edit", status="pending", rawInput={})
+    talk = begun().says(first, question(title="external_directory", kind="other", rawInput={"filepath": "/etc/x"}))
+    assert talk.asked[0].tool == "Edit"
+    talk.says(update("tool_call_update", toolCallId="c1", status="in_progress", rawInput={"patchText": "all of it"}))
+    assert talk.pump.translation.account.report()["repairs"] == {}
+
+
+def test_a_question_that_names_no_call_is_answered():
+    talk = begun().says({"id": 5, "method": "session/request_permission", "params": {"sessionId": "s1"}})
+    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+
+
+def test_the_answer_to_a_mode_is_heard_between_two_turns():
+    session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
+    talk = Talk().says(ANSWERS[0], session, DONE).end()
+    talk.told += talk.speech.mode("plan")
+    talk.pump.skip(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
+    assert json.loads(talk.speech.prompt("next"))["method"] == "session/prompt"
+
+
+def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_of_no_more_use():
+    session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [MODEL]}}
+    talk = Talk(model="nobody's").says(ANSWERS[0], session, {"id": 3, "error": {"code": -32602, "message": "no such"}})
+    assert not talk.speech.usable
+    assert b"session/prompt" not in talk.told
+
+
+@pytest.mark.parametrize("words", ["/init", " /init", "$x"])
+def test_a_message_is_no_command_of_the_agents(words):
+    talk = begun().says(DONE).end()
+    prompt = json.loads(talk.speech.prompt(words))["params"]["prompt"]
+    assert prompt == [{"type": "text", "text": f"\\{words}"}]
 
 
 def test_two_questions_are_answered_in_any_order():
