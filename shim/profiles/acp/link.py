@@ -94,9 +94,9 @@ class Link:
 
         Gives back None where that is not known. A session that is not open yet begins with it.
         """
+        changed: dict[str, Any] = {category: value}
+        self._opening = self._opening._replace(**changed)
         if not self.session:
-            changed: dict[str, Any] = {category: value}
-            self._opening = self._opening._replace(**changed)
             return b""
         value = self.current(category) if value is None else value
         return None if value is None else self._setting(category, value)
@@ -110,6 +110,11 @@ class Link:
     def setting(self) -> bool:
         """Whether the agent has not answered yet that it has another model or mode."""
         return SETTING in self._open.values()
+
+    @property
+    def model(self) -> str | None:
+        """The model that answers: the one that was asked for, or the agent's own."""
+        return self._opening.model or self.current("model")
 
     @property
     def resumed(self) -> bool:

@@ -226,7 +226,7 @@ class AcpTranslator(Translator):
         elif heard.error is not None:
             self._failed(heard)
         elif heard.step == SESSION:
-            self.turn.started(session_id=self.link.session, model=self.link.current("model"))
+            self.turn.started(session_id=self.link.session, model=self.link.model)
         elif heard.step == PROMPT:
             self._ended(heard.result)
 

@@ -161,6 +161,12 @@ def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_o
     assert b"session/prompt" not in talk.told
 
 
+def test_the_model_that_was_asked_for_stands_in_init():
+    session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [MODEL]}}
+    talk = Talk(model="theirs").says(ANSWERS[0], session, {"id": 3, "result": {}}).end()
+    assert json.loads(talk.lines.splitlines()[0])["model"] == "theirs"
+
+
 @pytest.mark.parametrize("words", ["/init", " /init", "$x"])
 def test_a_message_is_no_command_of_the_agents(words):
     talk = begun().says(DONE).end()
