@@ -4,12 +4,14 @@ A vendor that took its protocol over says the same, but for what it does otherwi
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
-from shim.core.vendor.translator import Translator
 from shim.core.vendor.vendor import Request
+
+if TYPE_CHECKING:
+    from shim.core.vendor.translator import Translator
 
 
 class ClaudeSpeech:
@@ -20,7 +22,7 @@ class ClaudeSpeech:
     def __init__(self) -> None:
         self._number = 0
 
-    def reader(self, translator: type[Translator]) -> type[Translator]:
+    def reader(self, translator: "type[Translator]") -> "type[Translator]":
         """The translator itself: its answers to requests of ours say nothing that matters."""
         return translator
 

@@ -5,15 +5,17 @@ tools that run outside of the program, no MCP servers of the caller's.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 from shim.core.vendor.tools import own_arguments
-from shim.core.vendor.translator import Translator
 from shim.core.vendor.vendor import Request
 from shim.vendors.qwen_rfc_tools import TOOLS
 from shim.vendors.qwen_speech import CHANGED
+
+if TYPE_CHECKING:
+    from shim.core.vendor.translator import Translator
 
 Message = dict[str, Any]
 
@@ -81,7 +83,7 @@ class RfcSpeech:
         self._number = 0
         self._prompt: str | None = None
 
-    def reader(self, translator: type[Translator]) -> type[Translator]:
+    def reader(self, translator: "type[Translator]") -> "type[Translator]":
         """The translator itself: every line of the program says what it is about."""
         return translator
 

@@ -165,3 +165,20 @@ def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, re
     }
     assert len(found) == (4 if redact == "all" else 0)
     assert not HEAVY & modules
+
+
+READERS = {
+    "qwen": "shim.vendors.qwen_stream",
+    "qwen-rfc": "shim.vendors.qwen_rfc_stream",
+    "gemini": "shim.profiles.acp.stream",
+    "opencode": "shim.profiles.acp.stream",
+}
+
+
+@pytest.mark.parametrize("vendor", READERS)
+def test_a_child_that_stays_is_started_before_what_reads_it_is_loaded(box, look, vendor):
+    program = box.program("standin", "head -c 1 > /dev/null\n")
+    asks = ("--permission-prompt-tool", "stdio", "--output-format", "stream-json", "--verbose")
+    modules = look("claude", *ASK, *asks, wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program)
+    assert "shim.core.vendor.pump" in modules
+    assert READERS[vendor] not in modules

@@ -40,7 +40,7 @@ class Call:
         self._in_title = in_title
 
     def hear(self, update: Mapping[str, Any]) -> None:
-        """More of the call; what was said before stays where nothing new is."""
+        """More of the call: what is said last counts, and what was said before where nothing new is."""
         title, kind, given = update.get("title"), update.get("kind"), update.get("rawInput")
         if isinstance(title, str):
             self.title = title
@@ -48,7 +48,7 @@ class Call:
             self.own = self.title if self._in_title else self.identity.rpartition("__")[0]
         if isinstance(kind, str):
             self.kind = kind
-        if isinstance(given, dict) and not self.told:
+        if isinstance(given, dict) and not BESIDE.issuperset(given):
             self.input = given
         if isinstance(content := update.get("content"), list) and content:
             self.content = content
@@ -56,13 +56,17 @@ class Call:
             self.places = [one["path"] for one in places if isinstance(one, dict) and isinstance(one.get("path"), str)]
 
     def asked(self, question: Mapping[str, Any]) -> "Call":
-        """The call as a question shows it: what a question says counts only where the call has not said it."""
+        """The call as a question shows it: what it says of the call counts, and no more than it has to say of it.
+
+        opencode notes beside the call's own keys what it is to be asked about (`filepath`, `diff`).
+        """
         shown = Call(self.identity, in_title=self._in_title)
         shown.hear(question)
         shown.own, shown.kind = self.own or shown.own, self.kind or shown.kind
-        shown.title = self.title or shown.title
-        shown.input = self.input if self.told else shown.input
-        shown.content, shown.places = self.content or shown.content, self.places or shown.places
+        shown.title = shown.title or self.title
+        if self.told:
+            shown.input = self.input | {key: value for key, value in shown.input.items() if key in self.input}
+        shown.content, shown.places = shown.content or self.content, shown.places or self.places
         return shown
 
     @property
@@ -98,7 +102,7 @@ class Call:
         return {"title": self.title, **given}
 
     def _diff(self) -> tuple[str, dict[str, Any]] | None:
-        """Write for a file that is new, Edit for one that changes, MultiEdit without its text where there are more."""
+        """Write for a new file, Edit for a changed one, MultiEdit for changes of one file; several files are named."""
         diffs = [one for one in self.content if isinstance(one, dict) and one.get("type") == "diff"]
         if not diffs:
             return None

@@ -80,8 +80,6 @@ class Link:
             self._waiting = text
             return b""
         self._waiting = None
-        self._allowed.clear()
-        self.refused.clear()
         return self._prompt(text)
 
     def cancel(self) -> bytes:
@@ -120,11 +118,6 @@ class Link:
     def resumed(self) -> bool:
         """Whether the session had turns before this child."""
         return self._opening.resume is not None
-
-    @property
-    def prompted(self) -> bool:
-        """Whether the agent was given the message of the turn, or will be."""
-        return self._waiting is not None or PROMPT in self._open.values()
 
     def hear(self, message: Mapping[str, Any]) -> Heard | None:
         """An answer of the agent's; None for one to nothing that was asked."""
@@ -245,6 +238,8 @@ class Link:
         return found if isinstance(found, str) else None
 
     def _prompt(self, text: str) -> bytes:
+        self._allowed.clear()
+        self.refused.clear()
         blocks = [{"type": "text", "text": text}]
         return self._ask(PROMPT, "session/prompt", sessionId=self.session, prompt=blocks)
 

@@ -1,13 +1,15 @@
 """What an agent of the protocol is told: its session, the messages, the answers to its questions."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.permissions import Decision, Permission
-from shim.core.vendor.translator import Translator
 from shim.core.vendor.vendor import Request
 from shim.profiles.acp.link import Link, Opening
 from shim.profiles.acp.servers import servers
-from shim.profiles.acp.stream import AcpTranslator
+
+if TYPE_CHECKING:
+    from shim.core.vendor.translator import Translator
 
 COMMANDS = ("/", "$")
 UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the call was allowed with another input only."
@@ -16,17 +18,17 @@ UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the cal
 class AcpSpeech:
     """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as `default`."""
 
-    def __init__(self, reader: type[AcpTranslator], modes: dict[str, str], *, model: bool) -> None:
+    def __init__(self, modes: dict[str, str], *, model: bool) -> None:
         """`model`: the agent is told the model in the session, because its command line has no word for it."""
         self._link = Link()
-        self._reader = reader
         self._modes = modes
         self._tells_model = model
         self._mode = ""
 
-    def reader(self, translator: type[Translator]) -> Callable[..., Translator]:
+    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
         """Who reads what it says: it has to know what was asked."""
-        return lambda turn, partial: self._reader(turn, partial=partial, link=self._link)
+        reads: Any = translator  # an AcpTranslator
+        return lambda turn, partial: reads(turn, partial=partial, link=self._link)
 
     def hello(self, request: Request) -> bytes:
         invocation, self._mode = request.invocation, request.permission_mode

@@ -92,8 +92,8 @@ class AcpTranslator(Translator):
         ours = isinstance(params, dict) and params.get("sessionId") == self.link.session
         if self.link.greeted and "method" in event and ("id" in event or not ours):
             self.account.repaired("doubtful_event")
-            if "id" in event and len(self.outbox) < REQUESTS:  # if it is a question, it must not wait for ever
-                self.outbox.append(self.link.answer(event["id"], result=CANCELLED))
+            if "id" in event:  # if it is a question, it must not wait for ever
+                self._reply(event["id"], result=CANCELLED)
         else:
             self.feed(event)
 
@@ -199,15 +199,19 @@ class AcpTranslator(Translator):
         identity, params = event["id"], event.get("params")
         if event["method"] == "session/request_permission" and isinstance(params, dict):
             self._question(identity, params)
-        elif len(self.outbox) < REQUESTS:
-            error = {"code": METHOD_NOT_FOUND, "message": f"{event['method']} is not offered"}
-            self.outbox.append(self.link.answer(identity, error=error))
+        else:
+            self._reply(identity, error={"code": METHOD_NOT_FOUND, "message": f"{event['method']} is not offered"})
+
+    def _reply(self, identity: object, **body: object) -> None:
+        """Answer a request without a question to anybody, unless the agent reads no answers."""
+        if len(self.outbox) < REQUESTS:
+            self.outbox.append(self.link.answer(identity, **body))
 
     def _question(self, identity: object, params: Event) -> None:
         asked = params.get("toolCall")
         if not isinstance(asked, dict) or "toolCallId" not in asked:
             self.turn.unknown("session/request_permission", params)
-            self.outbox.append(self.link.answer(identity, result=CANCELLED))
+            self._reply(identity, result=CANCELLED)
             return
         call = self._gathered(str(asked["toolCallId"]))
         shown = call.asked(asked)

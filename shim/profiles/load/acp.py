@@ -58,7 +58,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
 
     return base._replace(
         translates=lambda: reader(own, base.tools),
-        speaks=lambda: _speech(own, base),
+        speaks=lambda: _speech(own),
         launch=start,
         modes=modes,
         unattended=False,
@@ -82,8 +82,8 @@ def reader(own: Spot, tools: Tools) -> "type[AcpTranslator]":
     return made
 
 
-def _speech(own: Spot, base: Vendor) -> "Speech":
+def _speech(own: Spot) -> "Speech":
     from shim.profiles.acp.speech import AcpSpeech
 
     modes = {mode: own.at("modes").at(mode).text() for mode in own.at("modes").table()}
-    return AcpSpeech(reader(own, base.tools), modes, model=own.at("model").switch())
+    return AcpSpeech(modes, model=own.at("model").switch())

@@ -31,8 +31,36 @@ def told(*updates, identity="c1", in_title=True):
 def test_a_name_in_the_first_title_and_an_input_that_comes_later():
     first = {"title": "write", "kind": "edit", "rawInput": {}}
     then = {"title": "new.txt", "rawInput": {"filePath": "/w/new.txt", "content": "x"}}
-    asked = {"title": "/w/new.txt", "rawInput": {"filepath": "/w/new.txt", "diff": "…"}}
-    assert told(first, then, asked) == ("Write", {"file_path": "/w/new.txt", "content": "x"})
+    assert told(first, then) == ("Write", {"file_path": "/w/new.txt", "content": "x"})
+
+
+def test_an_input_that_is_said_again_is_the_one_that_counts():
+    call = {"title": "bash", "kind": "execute"}
+    assert told(call, {"rawInput": {"command": "l"}}, {"rawInput": {"command": "ls"}}, {"rawInput": {}}) == (
+        "Bash",
+        {"command": "ls"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "question", "words"),
+    [
+        ({"filePath": "/w/a", "content": "x"}, {"filepath": "/w/a", "diff": "…"}, {"content": "x"}),
+        ({"filePath": "/w/a", "content": "x"}, {"filePath": "/w/a", "content": "y"}, {"content": "y"}),
+        ({}, {"filePath": "/w/a", "content": "y"}, {"content": "y"}),
+    ],
+)
+def test_what_a_question_says_of_a_call_is_what_is_asked_about(own, question, words):
+    call = Call("c1", in_title=True)
+    call.hear({"title": "write", "kind": "edit", "rawInput": own})
+    asked = call.asked({"title": "/w/a", "rawInput": question})
+    assert asked.in_claudes_words(TOOLS) == ("Write", {"file_path": "/w/a"} | words)
+
+
+def test_a_question_with_another_command_in_its_title_asks_about_that_one():
+    call = Call("run_shell_command__1", in_title=False)
+    call.hear({"title": "ls", "kind": "execute"})
+    assert call.asked({"title": "rm x"}).in_claudes_words(TOOLS) == ("Bash", {"command": "rm x"})
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,17 @@ def test_only_a_call_that_was_allowed_needs_no_second_answer(allow):
     assert len(link.outbox) == int(allow)
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
+    link = opened()
+    link.decide(link.question(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]), allow=True, stop=False)
+    if waits:
+        link.set("mode", "plan")
+    assert (link.prompt("next") == b"") is waits
+    answered(link, 3, {})
+    assert link.question(8, "c1", []) is not None
+
+
 def test_an_answer_to_nothing_that_was_asked_is_not_heard():
     link = opened()
     assert link.hear({"id": 99, "result": {"stopReason": "end_turn"}}) is None
