@@ -8,9 +8,11 @@ from functools import cache, cached_property
 
 from shim.channels.log import SILENT
 from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standing
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
 from shim.core.claude.facts import Serving
 from shim.core.errors import FrontendError, ShimError, Tried
+from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.vendor import Launch, Request, Vendor
@@ -328,10 +330,12 @@ class Launcher:
 
 def serving(vendor: Vendor, *, name: str = "", listens: bool) -> Serving:
     """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
+    widest = Request(Invocation(), "", permission_mode=BYPASS, listens=listens)
     return Serving(
         name or vendor.shown,
         tuple(vendor.modes),
         asks=listens,
+        always=listens and bool(vendor.enforcement.asks(widest)),
         unattended=vendor.unattended,
         asks_all=bool(vendor.program.plays) or vendor.enforcement.own,
     )

@@ -285,7 +285,7 @@ class Control:
         """Ask a hook about a call. The input is not cut if the vendor would run what the hook hands back."""
         size = len(dump(line)) + 1
         if size > self.facts.rules.line_bytes:
-            if self.facts.serving.asks and self.facts.mode != "bypassPermissions":
+            if self.facts.asked:
                 self._verdicts.add(seen.call, Verdict(False, TOO_LARGE.format(size=size)))
                 return
             line = fit_line(line, self.facts.rules.line_bytes)
@@ -320,9 +320,9 @@ class Control:
             decision = self.ask(held)
             return [] if decision is None else [Decided(held, decision)]
         denied = self._verdicts.of(seen.call)
-        never_asked = not self.facts.serving.asks or self.facts.mode == "bypassPermissions" or seen.call in self._ran
+        unasked = not self.facts.asked or seen.call in self._ran
         forbids = denied.allow is False or denied.asks
-        return [Forbidden(seen.call, denied.reason)] if forbids and never_asked else []
+        return [Forbidden(seen.call, denied.reason)] if forbids and unasked else []
 
     def hold(self, permission: Permission) -> None:
         """A question waits for hooks of the settings."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.argv.models import DEFAULT, claudes
-from shim.core.policy.policy import MODES, Policy, Verdict
+from shim.core.policy.policy import BYPASS, MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,6 +44,7 @@ class Serving(NamedTuple):
 
     modes       the permission modes that it can honour
     asks        it asks permissions
+    always      it asks in the mode bypassPermissions too
     unattended  it runs its tools and never asks
     asks_all    no mode spares one of its questions, only a rule does: it asks by Claude's rules, or did so once, in a
                 recording
@@ -52,6 +53,7 @@ class Serving(NamedTuple):
     vendor: str
     modes: tuple[str, ...] = MODE_NAMES
     asks: bool = False
+    always: bool = False
     unattended: bool = False
     asks_all: bool = False
 
@@ -90,6 +92,11 @@ class Facts:
         self.append_system_prompt: str | None = None
         self.cost = 0.0
         self._models: dict[str, tuple[str | None, str | None]] = {}  # of the vendors that served before
+
+    @property
+    def asked(self) -> bool:
+        """Whether the vendor asks about its calls in the mode that is in force."""
+        return self.serving.asks and (self.serving.always or self.mode != BYPASS)
 
     @property
     def vendor(self) -> str:

@@ -203,6 +203,14 @@ def test_a_denied_call_is_forbidden_at_once_where_everything_runs():
     assert give(one, "uuid-1", DENY) == [Forbidden("call_1", "not today")]
 
 
+def test_a_denied_call_of_a_vendor_that_always_asks_waits_for_its_question():
+    one = control(hooks(), mode="bypassPermissions", always=True)
+    one.observe(CALL)
+    said(one)
+    assert give(one, "uuid-1", DENY) == []
+    assert one.ask(ASKED) == Decision(False, message="not today", announced=False)
+
+
 def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
     one = control(hooks())
     one.observe(CALL)
