@@ -108,6 +108,21 @@ def test_a_rule_about_some_commands_holds_though_everything_may_run(frontend: Fr
 
 
 @both
+def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
+    hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h"]}]}
+    request = {"subtype": "initialize", "hooks": hooks}
+    conversation.process.send({"type": "control_request", "request_id": "begin", "request": request})
+    conversation.send("[[shell]] touch one")
+    asked = conversation.until("hook_callback")
+    denial = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "rather not"}
+    answer = {"subtype": "success", "request_id": asked["request_id"], "response": {"hookSpecificOutput": denial}}
+    conversation.process.send({"type": "control_response", "response": answer})
+    assert conversation.until("result")["subtype"] == "success", "the model goes on"
+    assert made(frontend) == set()
+
+
+@both
 def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Frontend) -> None:
     conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
     conversation.send(f"[[write]] {Path(frontend.folder) / 'in.txt'}")
