@@ -6,6 +6,7 @@ A vendor that took its protocol over says the same, but for what it does otherwi
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 from shim.core.vendor.vendor import Request
@@ -18,6 +19,7 @@ class ClaudeSpeech:
     """One child's ear; requests are numbered."""
 
     usable = True
+    takes: Kinds = TEXT_ONLY
 
     def __init__(self) -> None:
         self._number = 0
@@ -37,9 +39,13 @@ class ClaudeSpeech:
         """Nothing: a claude gives no signs of life."""
         return b""
 
-    def prompt(self, text: str) -> bytes:
-        message = {"role": "user", "content": text}
-        return _line({"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None})
+    def prompt(self, message: Message) -> bytes:
+        said = {"role": "user", "content": message.text}
+        return _line({"type": "user", "session_id": "", "message": said, "parent_tool_use_id": None})
+
+    def steer(self, message: Message) -> bytes | None:
+        """None: the message waits for its own turn."""
+        return None
 
     def interrupt(self) -> bytes:
         """A claude ends the turn with a result and stays."""

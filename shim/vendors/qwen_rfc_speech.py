@@ -7,6 +7,7 @@ tools that run outside of the program, no MCP servers of the caller's.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 from shim.core.vendor.tools import own_arguments
@@ -17,7 +18,7 @@ from shim.vendors.qwen_speech import CHANGED
 if TYPE_CHECKING:
     from shim.core.vendor.translator import Translator
 
-Message = dict[str, Any]
+Table = dict[str, Any]
 
 NEW_SESSION = "_new"  # in place of the id of a session: begin one
 MARK = "########"  # between the session and the number of the turn in a prompt's id
@@ -36,7 +37,7 @@ GROUPS: Mapping[str, frozenset[str]] = {
 }
 
 
-def slash(text: str) -> Message | None:
+def slash(text: str) -> Table | None:
     """A text such as `/chat list` as the command that it is; None for one that is none (a path, prose)."""
     word, _, rest = text[1:].partition(" ") if text.startswith("/") else ("", "", "")
     if not word.isascii() or not word.replace("-", "").replace("_", "").replace(":", "").isalnum():
@@ -48,10 +49,10 @@ def slash(text: str) -> Message | None:
     return {"kind": "slash", "path": path, "args": arguments}
 
 
-def user_message(text: str, *, session: str, prompt: str | None, model: str | None) -> Message:
+def user_message(text: str, *, session: str, prompt: str | None, model: str | None) -> Table:
     """A Qwen Chat Request. A text that is a command is declared as one, so that the program need not find it."""
     command = slash(text)
-    request: Message = {"session_id": session}
+    request: Table = {"session_id": session}
     if prompt is not None:
         request["prompt_id"] = prompt
     if model is not None:
@@ -60,13 +61,13 @@ def user_message(text: str, *, session: str, prompt: str | None, model: str | No
     return request | {"input": {"origin": "user", "parts": parts, "command": command}, "options": {}}
 
 
-def answer(request: str, behavior: str, message: str = "") -> Message:
+def answer(request: str, behavior: str, message: str = "") -> Table:
     """The answer to a question. The RFC shows the word `approve` only; `deny` is that of Claude's protocol."""
     result = {"behavior": behavior, "message": message}
     return {"type": "control_response", "request_id": request, "response": {"subtype": "success", "result": result}}
 
 
-def failure(request: str, message: str) -> Message:
+def failure(request: str, message: str) -> Table:
     """A control request cannot be answered: the program denies what it was about."""
     error = {"message": message, "retryable": False}
     return {"type": "control_response", "request_id": request, "response": {"subtype": "error", "error": error}}
@@ -76,6 +77,7 @@ class RfcSpeech:
     """One child's ear: prompts are numbered, and name the session once the child said which it is."""
 
     usable = True
+    takes: Kinds = TEXT_ONLY  # the texts show no other part of a message
 
     def __init__(self) -> None:
         self._session = ""
@@ -95,13 +97,17 @@ class RfcSpeech:
         """The session that every request names."""
         self._session = session
 
-    def prompt(self, text: str) -> bytes:
+    def prompt(self, message: Message) -> bytes:
         """A message; a command is declared as one. The first one of a session has no id, for an id names a session."""
         self._number += 1
         session = self._session
         self._prompt = f"{session}{MARK}{self._number}" if session else None
         given = session or NEW_SESSION
-        return _line(user_message(text, session=given, prompt=self._prompt, model=self._model))
+        return _line(user_message(message.text, session=given, prompt=self._prompt, model=self._model))
+
+    def steer(self, message: Message) -> bytes | None:
+        """None: the texts have no word for it."""
+        return None
 
     def interrupt(self) -> bytes:
         """The program finishes its history and says so."""

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from shim.core.claude.argv.parse import parse
+from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import Request
@@ -82,7 +83,7 @@ def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
     assert told(speech.interrupt()) == [{"type": "control/cancel", "reason": "escape"}]
     speech.follow(SESSION)
     assert told(speech.heartbeat()) == [{"type": "heartbeat_request", "session_id": "session-123"}]
-    speech.prompt("one")
+    speech.prompt(Message("one"))
     assert told(speech.interrupt()) == [
         {"type": "control/cancel", "session_id": SESSION, "prompt_id": "session-123########1", "reason": "escape"}
     ]
@@ -98,10 +99,10 @@ def told(data):
 def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
     speech = RfcSpeech()
     assert speech.hello(Request(parse(()), "")) == b""
-    (first,) = told(speech.prompt("one"))
+    (first,) = told(speech.prompt(Message("one")))
     speech.follow(SESSION)
     (cancel,) = told(speech.interrupt())
-    (second,) = told(speech.prompt("/chat list"))
+    (second,) = told(speech.prompt(Message("/chat list")))
     assert (first["session_id"], "prompt_id" in first) == ("_new", False)
     assert cancel == {"type": "control/cancel", "session_id": SESSION, "reason": "escape"}
     assert (second["session_id"], second["prompt_id"]) == (SESSION, "session-123########2")
@@ -112,7 +113,7 @@ def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
 def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
     speech = RfcSpeech()
     assert speech.model("qwen-large") == b""
-    assert told(speech.prompt("one"))[0]["model"] == "qwen-large"
+    assert told(speech.prompt(Message("one")))[0]["model"] == "qwen-large"
     assert speech.mode("plan") is None
 
 

@@ -11,11 +11,12 @@ from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.claude.control import Control
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import Kinds, Message
 from shim.core.claude.permissions import STOPPED, TURN_OVER, Decision, Permission
 from shim.core.errors import ShimError
 from shim.core.vendor.commands import Ask, Command, Stage, TellChild
 from shim.core.vendor.pump import Pump
+from shim.core.vendor.speech import Speech
 from shim.process.child import Child
 
 OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
@@ -31,7 +32,7 @@ class ChildPerConversation(ChildDriver):
     def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
         super().__init__(launcher, output, control)
         assert launcher.vendor.speaks
-        self._speech = launcher.vendor.speech()
+        self._speech: Speech = launcher.vendor.speech()
         self._tasks: TaskGroup = tasks
         self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []  # calls that are to be made again, changed
         self._serving = anyio.CancelScope()  # what is done for the child beside the turns
@@ -74,7 +75,7 @@ class ChildPerConversation(ChildDriver):
     async def _answer(self, child: Child, pump: Pump, message: Message) -> None:
         """The turn of a message, from the prompt to the result."""
         self._speech.follow(self.launcher.session)
-        prompt, fresh = self.launcher.asked(message.text), not self._heard
+        prompt, fresh = self._worded(message), not self._heard
         over = await self._say(child, pump, prompt)
         silent = not (self._answering or self._interrupted or self._stalled or pump.decided)
         if silent and not (over or fresh):  # it was about to end when the message came
@@ -307,7 +308,14 @@ class ChildPerConversation(ChildDriver):
 
     # -- what the child is told ----------------------------------------------------------------------------
 
-    async def _say(self, child: Child, pump: Pump, prompt: str) -> bool:
+    def _worded(self, message: Message) -> Message:
+        """The message in the words that the child is told."""
+        return message.worded(self.launcher.asked(message.text))
+
+    def _takes(self) -> Kinds:
+        return self._speech.takes
+
+    async def _say(self, child: Child, pump: Pump, prompt: Message) -> bool:
         """Give the child the message of the turn, and pump the answer.
 
         `_told` is False while the child has not read all of it: an interrupt would not be read either.

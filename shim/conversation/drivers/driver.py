@@ -15,7 +15,7 @@ from shim.channels.stdout import Output
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.api_errors import Cause
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import Exit
@@ -226,12 +226,16 @@ class ChildDriver:
     def _listen(self, pump: Pump, message: Message) -> None:
         """The turn that begins answers `message`."""
         hooks = self._control is not None and bool(self._control.facts.hooks)
-        pump.answer(message, echo=self.launcher.turns.echo, hooks=hooks)
+        pump.answer(message, echo=self.launcher.turns.echo, hooks=hooks, takes=self._takes)
+
+    def _takes(self) -> Kinds:
+        """What the child is given of a message beside its text."""
+        return TEXT_ONLY
 
     def _unbegun(self, message: Message) -> Pump:
         """The turn of a message that no child answers."""
         self.pump = pump = self.launcher.turns.pump(self.pump)
-        pump.answer(message, echo=self.launcher.turns.echo, hooks=False)
+        pump.answer(message, echo=self.launcher.turns.echo, hooks=False, takes=self._takes)
         return pump
 
     async def _refuse(self, message: Message, error: Exception) -> None:

@@ -1,5 +1,6 @@
 """User messages as a frontend sends them in stream-json input (contract C14): a text, or blocks."""
 
+from binascii import a2b_base64
 from collections.abc import Mapping
 
 import orjson
@@ -8,28 +9,99 @@ from shim.core.reading.account import printable
 from shim.core.reading.typed import Any, NamedTuple
 
 ROLE_CHARACTERS = 60  # of a message's role, in a complaint about it
+TYPE_CHARACTERS = 60  # of a media type, in the line about a part that is left out
+PART_BYTES = 20_000_000  # of one image or document, as the file that it is; a larger one is given to no vendor
+# What a file may be, by the kind of its block: what the models behind most agents read.
+TYPES: Mapping[str, tuple[str, ...]] = {
+    "image": ("image/png", "image/jpeg", "image/gif", "image/webp"),
+    "document": ("application/pdf",),
+}
+
+Kinds = frozenset[str]  # what can be given beside text: "image", "document", and "url" for either by its address
+TEXT_ONLY: Kinds = frozenset()
+EVERYTHING: Kinds = frozenset(("image", "document", "url"))
+
+
+class Part(NamedTuple):
+    """One block of a message.
+
+    kind        text, image or document; of another block its own type
+    text        of a text, or of a document that is plain text
+    media_type  of the file that `data` is, in base64
+    url         where the file is; then there are no data
+    title       of a document
+    fault       why no vendor can be given it; "" where one may be
+    """
+
+    kind: str
+    text: str = ""
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    title: str = ""
+    fault: str = ""
+
+    def fits(self, takes: Kinds) -> bool:
+        """Whether a vendor that takes these kinds can be given it."""
+        return not self.fault and (self.kind == "text" or (self.kind in takes and (not self.url or "url" in takes)))
+
+    def block(self) -> dict[str, Any]:
+        """The part as Claude's own block."""
+        if self.kind == "text":
+            return {"type": "text", "text": self.text}
+        if self.url:
+            source = {"type": "url", "url": self.url}
+        else:
+            source = {"type": "base64", "media_type": self.media_type, "data": self.data}
+        return {"type": self.kind, "source": source} | ({"title": self.title} if self.title else {})
 
 
 class Message(NamedTuple):
     """One user message.
 
-    `text` is what every vendor can be given; `left_out` counts, by kind, the blocks that have no text. `message` is
+    `text` is what every vendor can be given; `parts` are its blocks in order, none where the text is all. `message` is
     the frontend's own object, for the echo that it may ask for (C15); `timestamp` is when it came, `size` its bytes.
     """
 
     text: str
-    left_out: Mapping[str, int] = {}
+    parts: tuple[Part, ...] = ()
     message: Mapping[str, Any] = {}
     uuid: str | None = None
     timestamp: str = ""
     size: int = 0
 
-    def notice(self, vendor: str) -> str:
-        """One line for the user about blocks that the vendor cannot be given; "" if none was left out."""
-        if not self.left_out:
-            return ""
-        kinds = " and ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in self.left_out.items())
-        return f"[{kinds} left out of this message: {vendor} can only be given text]"
+    def given(self, takes: Kinds) -> tuple[Part, ...]:
+        """What a vendor that takes these kinds is given, in order; one text where texts are all of it."""
+        kept = tuple(part for part in self.parts if part.fits(takes))
+        return kept if any(part.kind != "text" for part in kept) else (Part("text", self.text),)
+
+    def worded(self, text: str) -> "Message":
+        """The message with another text; what stands around the old one gets parts of its own."""
+        before, found, after = text.partition(self.text) if self.text else (text, "", "")
+        kept = self.parts if found else tuple(part for part in self.parts if part.kind != "text" or part.fault)
+        around = [(Part("text", words),) if words else () for words in (before, after)]
+        return self._replace(text=text, parts=(*around[0], *kept, *around[1]) if self.parts else ())
+
+    def notice(self, vendor: str, takes: Kinds = TEXT_ONLY) -> str:
+        """Lines for the user about parts that the vendor is not given, one a reason; "" if none was left out."""
+        reasons: dict[str, dict[str, int]] = {}
+        for part in self.parts:
+            if not part.fits(takes):
+                kinds = reasons.setdefault(_why(part, vendor, takes), {})
+                kinds[part.kind] = kinds.get(part.kind, 0) + 1
+        return "\n".join(f"[{_counted(kinds)} left out of this message: {why}]" for why, kinds in reasons.items())
+
+
+def _why(part: Part, vendor: str, takes: Kinds) -> str:
+    """Why a vendor that takes these kinds is not given a part."""
+    if part.kind in takes:
+        return part.fault or f"{vendor} can be given no file by its address"
+    able = " and ".join(["text", *(f"{kind}s" for kind in ("image", "document") if kind in takes)])
+    return f"{vendor} can only be given {able}"
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    return " and ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items())
 
 
 def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
@@ -42,37 +114,47 @@ def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
     uuid = event.get("uuid")
     content = message.get("content")
     if isinstance(content, str):
-        texts, left_out = [content], dict[str, int]()
+        text, parts = content, list[Part]()
     elif isinstance(content, list):
-        texts, left_out = _read_blocks(content)
+        parts = [_part(block) for block in content]
+        text = "\n".join(part.text for part in parts if part.kind == "text" and not part.fault)
     else:
         raise ValueError("Expected message content to be a string or a list of blocks")
-    return Message("\n".join(texts), left_out, message, uuid if isinstance(uuid, str) else None, timestamp)
+    return Message(text, tuple(parts), message, uuid if isinstance(uuid, str) else None, timestamp)
 
 
-def _read_blocks(blocks: list[Any]) -> tuple[list[str], dict[str, int]]:
-    texts: list[str] = []
-    left_out: dict[str, int] = {}
-    for block in blocks:
-        kind = block.get("type") if isinstance(block, dict) else None
-        text = _text(block) if kind in ("text", "document") else None
-        if text is not None:
-            texts.append(text)
-        else:
-            kind = kind if isinstance(kind, str) else "unknown block"
-            left_out[kind] = left_out.get(kind, 0) + 1
-    return texts, left_out
-
-
-def _text(block: Mapping[str, Any]) -> str | None:
-    """The text of a text block, or of a document that is plain text."""
-    if block["type"] == "text":
+def _part(block: object) -> Part:
+    """One block of a message, with what is wrong with it."""
+    kind = block.get("type") if isinstance(block, dict) else None
+    if not isinstance(block, dict) or not isinstance(kind, str):
+        return Part("unknown block", fault="it is no block")
+    if kind not in TYPES:
         text = block.get("text")
-    else:
-        source = block.get("source")
-        plain = isinstance(source, dict) and source.get("type") == "text"
-        text = source.get("data") if plain and isinstance(source, dict) else None
-    return text if isinstance(text, str) else None
+        return Part(kind, text) if kind == "text" and isinstance(text, str) else Part(kind, fault="it is not known")
+    source, title = block.get("source"), block.get("title")
+    source = source if isinstance(source, dict) else {}
+    data = source.get("data")
+    if source.get("type") == "text" and kind == "document" and isinstance(data, str):
+        return Part("text", data)
+    part = Part(kind, title=title if isinstance(title, str) else "")
+    if source.get("type") == "url" and isinstance(url := source.get("url"), str) and url:
+        return part._replace(url=url)
+    if source.get("type") != "base64" or not isinstance(data, str) or not data:
+        return part._replace(fault="it has no data, as base64")
+    media_type = source.get("media_type")
+    if media_type not in TYPES[kind]:
+        found = str(media_type)[:TYPE_CHARACTERS]
+        return part._replace(fault=f"its media type is {found!r}, and it can be {', '.join(TYPES[kind])}")
+    return part._replace(media_type=str(media_type), data=data, fault=_fault(data))
+
+
+def _fault(data: str) -> str:
+    """What is wrong with base64; "" for nothing."""
+    try:
+        size = len(a2b_base64(data, strict_mode=True))
+    except ValueError as error:
+        return f"its data is not base64 ({error})"
+    return f"it has {size:,} bytes, and can have {PART_BYTES:,}" if size > PART_BYTES else ""
 
 
 def read_line(raw: bytes) -> object:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.ids import parse_uuid
 from shim.core.policy.policy import STRUCTURED
 from shim.core.reading.account import Account
@@ -30,6 +30,7 @@ class Opening:
         self.terms = terms
         self.facts: dict[str, Any] = {}
         self.message: Message | None = None
+        self.takes: Callable[[], Kinds] = lambda: TEXT_ONLY  # what the vendor is given of a message beside its text
         self.redact: Callable[[Any], Any] | None = None  # what the facts of the init line are said as
         self.replays = False  # the message is said again behind the init line
 
@@ -83,7 +84,7 @@ class Opening:
         if self.message is not None:
             if self.replays:
                 self._pen.replay(self.message.message, self.message.uuid, self.message.timestamp)
-            if notice := self.message.notice(terms.vendor.name):
+            if notice := self.message.notice(terms.vendor.name, self.takes()):
                 self._pen.notice(notice)
 
     def _follow(self, session: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from shim.core.api_errors import Cause, Failure, classify
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Permission
 from shim.core.claude.usage import Usage, dollars
 from shim.core.errors import Tried
@@ -153,9 +153,12 @@ class Turn:
         if session and self.machine.state is NEW:
             self.machine.go(READY)
 
-    def answers(self, message: Message, *, echo: bool) -> None:
-        """The user's message that this turn answers; `echo` says it again behind the init line (contract C15)."""
-        self.opening.message, self.opening.replays = message, echo
+    def answers(self, message: Message, *, echo: bool, takes: Callable[[], Kinds] = lambda: TEXT_ONLY) -> None:
+        """The user's message that this turn answers; `echo` says it again behind the init line (contract C15).
+
+        `takes` gives what the vendor is given of it beside the text: known when it has said who it is.
+        """
+        self.opening.message, self.opening.replays, self.opening.takes = message, echo, takes
         self.pen.asked(message.text)
 
     # -- replies ------------------------------------------------------------------------------------------

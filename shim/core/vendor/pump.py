@@ -4,12 +4,12 @@ It is the one place that reads what a Turn leaves for the shell. A driver carrie
 nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shim.core.api_errors import Cause, Failure, classify
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import Message
+from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Permission
 from shim.core.errors import ShimError, Tried
 from shim.core.turn.machine import CLOSED, NEW
@@ -82,10 +82,15 @@ class Pump:
         """The next turn of the same child, on the terms of the last one where there are no others."""
         self.translation.begin(terms)
 
-    def answer(self, message: Message, *, echo: bool, hooks: bool) -> None:
-        """The turn answers `message`. `echo`: the message is said again. `hooks`: the frontend has some."""
+    def answer(
+        self, message: Message, *, echo: bool, hooks: bool, takes: Callable[[], Kinds] = lambda: TEXT_ONLY
+    ) -> None:
+        """The turn answers `message`, of which the vendor `takes` more than its text.
+
+        `echo`: the message is said again. `hooks`: the frontend has some.
+        """
         self._restart()
-        self.turn.answers(message, echo=echo)
+        self.turn.answers(message, echo=echo, takes=takes)
         if hooks:
             self.turn.observed = []
 

@@ -6,12 +6,11 @@ from types import MappingProxyType
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ModeError
 from shim.core.policy.policy import BYPASS
-from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.vendor.tools import Tools, vendor_names
 from shim.core.vendor.versions import LoginProbe, ModelProbe, VersionProbe
 
 if TYPE_CHECKING:
-    from shim.core.claude.permissions import Decision, Permission
     from shim.core.policy.policy import Policy
     from shim.core.policy.rules import Rule
     from shim.core.vendor.translator import Translator
@@ -102,39 +101,6 @@ class Request(NamedTuple):
     def mcp_configs(self) -> list[str]:
         """`--mcp-config`, without the servers that live in the frontend itself (type `sdk`): no vendor reaches them."""
         return [kept for config in self.invocation.configuration.mcp_config if (kept := _reachable(config))]
-
-
-class Speech(Protocol):
-    """What is said to a child that listens: each gives the bytes of whole lines. Unless it is `usable`, it is ended."""
-
-    @property
-    def usable(self) -> bool: ...
-
-    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
-        """What makes the translator of a child's lines: another one where it has to know what the child was asked."""
-
-    def hello(self, request: Request) -> bytes: ...
-
-    def follow(self, session: str) -> None:
-        """The vendor's own id of the session that goes on, told before anything that may have to name it."""
-
-    def prompt(self, text: str) -> bytes:
-        """A message; nothing where the child has to say something first, and it is told then."""
-
-    def interrupt(self) -> bytes:
-        """Stop the turn, stay for the next."""
-
-    def model(self, name: str | None) -> bytes | None:
-        """Another model, None is its own; gives back None where it cannot be told: another child has to be."""
-
-    def mode(self, name: str) -> bytes | None:
-        """Another permission mode, in Claude's words; None: it cannot be told, another child has to be."""
-
-    def heartbeat(self) -> bytes:
-        """A question whether it is alive; nothing for a vendor that has no answer to that."""
-
-    def decide(self, permission: "Permission", decision: "Decision") -> bytes:
-        """The answer to its question. ValueError, with words for the model, when it would not do what was changed."""
 
 
 class Abilities(NamedTuple):
@@ -280,7 +246,7 @@ class Vendor(NamedTuple):
     chooses       which tools a request leaves it, where that is more than `listed`
     unattended    it runs its tools and never asks
     passthrough   its stream is Claude's already
-    speaks        who tells a child that stays for the conversation what is asked of it: as `translates`; "": a child
+    speaks        the `Speech` of a child that stays for the conversation, named as in `translates`; "": a child
                   a turn
     login         how a person logs in with it, said when the vendor is not logged in
     timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
@@ -297,7 +263,7 @@ class Vendor(NamedTuple):
     chooses: Callable[[Request], tuple[str, ...]] | None = None
     unattended: bool = False
     passthrough: bool = False
-    speaks: str | Callable[[], Speech] = ""
+    speaks: str | Callable[[], Any] = ""
     login: str = ""
     timeouts: Mapping[str, float] = MappingProxyType({})
     version: VersionProbe = VersionProbe()
@@ -314,10 +280,9 @@ class Vendor(NamedTuple):
         found: type[Translator] = _loaded(self.translates) if isinstance(self.translates, str) else self.translates()
         return found
 
-    def speech(self) -> Speech:
-        """What one child that stays is told; only for a vendor that `speaks`."""
-        made: Speech = _loaded(self.speaks)() if isinstance(self.speaks, str) else self.speaks()
-        return made
+    def speech(self) -> Any:
+        """The `Speech` of one child that stays; only for a vendor that `speaks`."""
+        return _loaded(self.speaks)() if isinstance(self.speaks, str) else self.speaks()
 
     @property
     def shown(self) -> str:

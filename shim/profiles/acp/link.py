@@ -7,8 +7,10 @@ prompt that comes earlier waits.
 
 from collections.abc import Mapping
 
+from shim.core.claude.messages import EVERYTHING, Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
+from shim.profiles.acp.blocks import blocks, takes
 
 VERSION = 1
 REQUESTS = 1000  # of ours that are open, and of the agent's that wait for their answer
@@ -60,7 +62,8 @@ class Link:
         self._opening = Opening("")
         self._open: dict[int, str] = {}
         self._number = 0
-        self._waiting: str | None = None
+        self._waiting: Message | None = None
+        self.takes: Kinds = EVERYTHING  # until the agent has said what it takes
         self._options: Mapping[str, Any] = {}  # what the agent said of the session when it began
         self._questions: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
         self._allowed: dict[str, str] = {}  # open calls → what of each was allowed
@@ -74,13 +77,13 @@ class Link:
         said = {"protocolVersion": VERSION, "clientCapabilities": ABILITIES, "clientInfo": client}
         return self._ask(GREETING, "initialize", **said)
 
-    def prompt(self, text: str) -> bytes:
+    def prompt(self, message: Message) -> bytes:
         """The message of a turn; nothing yet while there is no session."""
         if not self._ready:
-            self._waiting = text
+            self._waiting = message
             return b""
         self._waiting = None
-        return self._prompt(text)
+        return self._prompt(message)
 
     def cancel(self) -> bytes:
         """Stop the turn; the agent answers its prompt. A prompt that waits is never said."""
@@ -186,6 +189,7 @@ class Link:
 
     def _go_on(self, step: str, result: Mapping[str, Any]) -> None:
         if step == GREETING:
+            self.takes = takes(result)
             self.outbox.append(self._begin(result))
         elif step == SESSION:
             self.session = str(result.get("sessionId") or self._opening.resume or "")
@@ -196,8 +200,8 @@ class Link:
             self.replayed = False
             self.outbox += [self._ask(REPLAY, NOTHING)] if self.loading else self._settings()
         if self._ready and self._waiting is not None:
-            text, self._waiting = self._waiting, None
-            self.outbox.append(self._prompt(text))
+            message, self._waiting = self._waiting, None
+            self.outbox.append(self._prompt(message))
 
     def _begin(self, agent: Mapping[str, Any]) -> bytes:
         """A new session, or the one that goes on, in the way that the agent has for it."""
@@ -237,11 +241,10 @@ class Link:
         found = said if option is None else option.get("currentValue")
         return found if isinstance(found, str) else None
 
-    def _prompt(self, text: str) -> bytes:
+    def _prompt(self, message: Message) -> bytes:
         self._allowed.clear()
         self.refused.clear()
-        blocks = [{"type": "text", "text": text}]
-        return self._ask(PROMPT, "session/prompt", sessionId=self.session, prompt=blocks)
+        return self._ask(PROMPT, "session/prompt", sessionId=self.session, prompt=blocks(message, self.takes))
 
     def _ask(self, step: str, method: str, **params: object) -> bytes:
         self._number += 1

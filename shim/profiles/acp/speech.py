@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from shim.core.claude.messages import Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.vendor.vendor import Request
 from shim.profiles.acp.link import Link, Opening
@@ -11,7 +12,6 @@ from shim.profiles.acp.servers import servers
 if TYPE_CHECKING:
     from shim.core.vendor.translator import Translator
 
-COMMANDS = ("/", "$")
 UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the call was allowed with another input only."
 
 
@@ -54,9 +54,16 @@ class AcpSpeech:
     def usable(self) -> bool:
         return self._link.usable
 
-    def prompt(self, text: str) -> bytes:
-        """A text that begins as a command of the agent's own is escaped: the agent would run it, and ask nobody."""
-        return self._link.prompt(f"\\{text}" if text.lstrip().startswith(COMMANDS) else text)
+    @property
+    def takes(self) -> Kinds:
+        return self._link.takes
+
+    def prompt(self, message: Message) -> bytes:
+        return self._link.prompt(message)
+
+    def steer(self, message: Message) -> bytes | None:
+        """None: a session has one prompt at a time."""
+        return None
 
     def interrupt(self) -> bytes:
         return self._link.cancel()

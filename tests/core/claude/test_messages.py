@@ -2,16 +2,25 @@
 
 import pytest
 
-from shim.core.claude.messages import Message, read_message
+from shim.core.claude.messages import EVERYTHING, PART_BYTES, Message, Part, read_message
+
+PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+IMAGE = {"type": "image", "source": PNG}
+PAPER = {"type": "document", "source": PNG | {"media_type": "application/pdf"}, "title": "paper"}
+PICTURES = frozenset({"image"})
 
 
 def read(content, **event):
     return read_message({"message": {"role": "user", "content": content}, **event}, "now")
 
 
+def image(**source):
+    return {"type": "image", "source": PNG | source}
+
+
 def test_a_text_is_the_whole_message():
     message = read("hi", uuid="u1")
-    assert (message.text, message.uuid, message.timestamp, message.left_out) == ("hi", "u1", "now", {})
+    assert (message.text, message.parts, message.uuid, message.timestamp) == ("hi", (), "u1", "now")
     assert message.notice("pi") == ""
 
 
@@ -22,16 +31,84 @@ def test_texts_and_documents_of_text_are_joined():
         {"type": "text", "text": "three"},
     ]
     assert read(blocks).text == "one\ntwo\nthree"
+    assert read(blocks).given(EVERYTHING) == (Part("text", "one\ntwo\nthree"),)
 
 
-def test_what_has_no_text_is_counted_and_said_in_one_line():
-    image = {"type": "image", "source": {"type": "base64", "data": "AAAA"}}
-    paper = {"type": "document", "source": {"type": "base64", "data": "AAAA"}}
-    message = read([image, image, paper, {"type": "text", "text": "look"}, "odd", {"type": "text"}])
-    assert message.text == "look"
-    assert message.left_out == {"image": 2, "document": 1, "unknown block": 1, "text": 1}
-    notice = message.notice("pi")
-    assert "2 images and 1 document" in notice and "pi can only be given text" in notice and "\n" not in notice
+def test_what_a_vendor_of_texts_is_not_given_is_counted_and_said_in_one_line():
+    message = read([IMAGE, image(data="?"), PAPER, {"type": "text", "text": "look"}, "odd", {"type": "text"}])
+    assert message.text == "look" and message.given(frozenset()) == (Part("text", "look"),)
+    kinds = "2 images and 1 document and 1 unknown block and 1 text"
+    assert message.notice("pi") == f"[{kinds} left out of this message: pi can only be given text]"
+
+
+def test_parts_are_given_in_their_order_as_claudes_blocks():
+    blocks = [{"type": "text", "text": "this"}, IMAGE, {"type": "text", "text": "and this"}, PAPER]
+    message = read(blocks)
+    assert [part.block() for part in message.given(EVERYTHING)] == blocks
+    assert message.notice("pi", EVERYTHING) == ""
+    assert message.text == "this\nand this"
+
+
+def test_only_the_kinds_that_are_left_out_are_said():
+    message = read([IMAGE, PAPER, {"type": "text", "text": "look"}])
+    assert [part.kind for part in message.given(PICTURES)] == ["image", "text"]
+    assert (
+        message.notice("pi", PICTURES) == "[1 document left out of this message: pi can only be given text and images]"
+    )
+
+
+def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
+    message = read([{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}])
+    assert message.notice("pi", EVERYTHING) == "" and message.given(EVERYTHING)[0].url == "https://a/b.png"
+    said = "[1 image left out of this message: pi can be given no file by its address]"
+    assert message.notice("pi", PICTURES) == said and message.given(PICTURES) == (Part("text", ""),)
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        (image(data="not base64"), "its data is not base64"),
+        (image(data="AAA"), "its data is not base64"),
+        (image(data="ÄÄÄÄ"), "its data is not base64"),
+        (image(data=7), "it has no data"),
+        (image(data=""), "it has no data"),
+        (image(type="file"), "it has no data"),
+        ({"type": "image"}, "it has no data"),
+        (image(media_type="image/x-\n" + "y" * 99), "its media type is 'image/x-\\nyy"),
+        (image(media_type=["image/png"]), "it can be image/png, image/jpeg, image/gif, image/webp"),
+        (image(data="AAAA" * (PART_BYTES // 3 + 1)), f"and can have {PART_BYTES:,}"),
+    ],
+)
+def test_what_no_vendor_can_read_is_left_out_with_its_fault_and_the_rest_is_kept(block, words):
+    message = read([IMAGE, block, {"type": "text", "text": "look"}])
+    assert [part.kind for part in message.given(EVERYTHING)] == ["image", "text"]
+    notice = message.notice("pi", EVERYTHING)
+    assert notice.startswith("[1 image left out of this message: ") and words in notice
+    assert "\n" not in notice and len(notice) < 250
+
+
+def test_each_fault_has_its_own_line():
+    notice = read([image(data="?"), image(type="file"), image(data="?"), PAPER]).notice("pi", PICTURES)
+    assert [line.partition(" left")[0] for line in notice.splitlines()] == ["[2 images", "[1 image", "[1 document"]
+
+
+def test_words_around_the_text_stand_around_the_parts():
+    message = read([{"type": "text", "text": "one"}, IMAGE, {"type": "text", "text": "two"}])
+    worded = message.worded("System.\n\none\ntwo\n\nAnswer in JSON.")
+    assert [part.text or part.kind for part in worded.given(PICTURES)] == [
+        "System.\n\n", "one", "image", "two", "\n\nAnswer in JSON.",
+    ]  # fmt: skip
+    assert worded.text == "System.\n\none\ntwo\n\nAnswer in JSON." and message.worded(message.text) == message
+
+
+def test_another_text_stands_in_front_of_the_parts():
+    message = read([{"type": "text", "text": "see @file"}, IMAGE])
+    assert [part.text or part.kind for part in message.worded("see \\@file").given(PICTURES)] == [
+        "see \\@file",
+        "image",
+    ]
+    assert [part.text or part.kind for part in read([IMAGE]).worded("System.").given(PICTURES)] == ["System.", "image"]
+    assert Message("a").worded("b") == Message("b")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_message_is_text_or_blocks(frame):
 def test_images_are_left_out_and_counted():
     control = opened()
     receive(control, {"type": "user", "content": [{"type": "text", "text": "see"}, {"type": "image", "source": {}}]})
-    assert control.messages[0].left_out == {"image": 1}
+    assert control.messages[0].notice("pi") == "[1 image left out of this message: pi can only be given text]"
 
 
 @pytest.mark.parametrize("line", [b"$", b"", b"  ", b"$\r"])

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from shim.core.claude.messages import Message
 from shim.profiles.acp.link import NOTHING, REPLAYS, Link, Opening
 
 GREETED = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True, "sessionCapabilities": {"resume": {}}}}
@@ -38,7 +39,7 @@ def opened(session=None, **opening):
 def test_a_prompt_waits_for_the_session():
     link = Link()
     assert methods(link.greet(Opening("/work"))) == ["initialize"]
-    assert link.prompt("hi") == b""
+    assert link.prompt(Message("hi")) == b""
     (new,) = said(answered(link, 1, GREETED))
     assert (new["method"], new["params"]) == ("session/new", {"cwd": "/work", "mcpServers": []})
     (prompt,) = said(answered(link, 2, {"sessionId": "s1"}))
@@ -60,7 +61,7 @@ def test_what_a_loaded_session_says_of_earlier_turns_is_over_when_the_agent_is_s
     link = Link()
     link.greet(Opening("/work", resume="s0"))
     answered(link, 1, LOADS)
-    link.prompt("hi")
+    link.prompt(Message("hi"))
     assert methods(answered(link, 2, {})) == [NOTHING]
     link.replayed = True
     assert methods(answered(link, 3, code=-32601)) == [NOTHING]
@@ -73,7 +74,7 @@ def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
     link = Link()
     link.greet(Opening("/work", resume="s0"))
     answered(link, 1, LOADS)
-    link.prompt("hi")
+    link.prompt(Message("hi"))
     data, number = answered(link, 2, {}), 3
     while methods(data) == [NOTHING]:
         link.replayed = True
@@ -86,7 +87,7 @@ def test_a_model_that_is_asked_for_is_set_before_the_prompt():
     link = Link()
     link.greet(Opening("/work", model="large"))
     answered(link, 1, GREETED)
-    link.prompt("hi")
+    link.prompt(Message("hi"))
     (line,) = said(answered(link, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
     assert line["params"] == {"sessionId": "s1", "configId": "m", "value": "large"}
     assert methods(answered(link, 3, {})) == ["session/prompt"]
@@ -100,7 +101,7 @@ def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
     link = opened({"modes": {"currentModeId": "default"}})
     (line,) = said(link.set("mode", "plan"))
     assert (line["method"], line["params"]) == ("session/set_mode", {"sessionId": "s1", "modeId": "plan"})
-    assert link.prompt("hi") == b""
+    assert link.prompt(Message("hi")) == b""
     assert methods(answered(link, 3, {})) == ["session/prompt"]
 
 
@@ -152,7 +153,7 @@ def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
     link.decide(link.question(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]), allow=True, stop=False)
     if waits:
         link.set("mode", "plan")
-    assert (link.prompt("next") == b"") is waits
+    assert (link.prompt(Message("next")) == b"") is waits
     answered(link, 3, {})
     assert link.question(8, "c1", []) is not None
 
@@ -176,4 +177,4 @@ def test_another_child_knows_nothing_of_the_session_before():
     link = opened()
     link.greet(Opening("/work", resume="s1"))
     assert link.session == ""
-    assert link.prompt("hi") == b""
+    assert link.prompt(Message("hi")) == b""

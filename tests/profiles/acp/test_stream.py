@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from support import STABLE_IDENTITY, check_turns, terms_of
 
 from shim.core.claude.argv.parse import parse as parse_arguments
+from shim.core.claude.messages import Message, read_message
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
@@ -17,6 +18,7 @@ from shim.core.vendor.commands import Ask, TellChild
 from shim.core.vendor.pump import Pump
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Request
+from shim.profiles.acp.link import Link, Opening
 from shim.vendors import find
 
 ANSWERS = ({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s1"}})
@@ -53,7 +55,7 @@ class Talk:
         policy = Policy(place=Place("/w", "/h"))
         invocation = parse_arguments(()).with_flags(model=model)
         self.told += self.speech.hello(Request(invocation, "", resume=resume, policy=policy))
-        self.told += self.speech.prompt("hi")
+        self.told += self.speech.prompt(Message("hi"))
 
     def says(self, *messages):
         data = b"".join(json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n" for message in messages)
@@ -151,7 +153,7 @@ def test_the_answer_to_a_mode_is_heard_between_two_turns():
     talk = Talk().says(ANSWERS[0], session, DONE).end()
     talk.told += talk.speech.mode("plan")
     talk.pump.skip(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
-    assert json.loads(talk.speech.prompt("next"))["method"] == "session/prompt"
+    assert json.loads(talk.speech.prompt(Message("next")))["method"] == "session/prompt"
 
 
 def test_a_message_whose_model_is_not_there_is_not_said_later_and_the_child_is_of_no_more_use():
@@ -170,8 +172,29 @@ def test_the_model_that_was_asked_for_stands_in_init():
 @pytest.mark.parametrize("words", ["/init", " /init", "$x"])
 def test_a_message_is_no_command_of_the_agents(words):
     talk = begun().says(DONE).end()
-    prompt = json.loads(talk.speech.prompt(words))["params"]["prompt"]
+    prompt = json.loads(talk.speech.prompt(Message(words)))["params"]["prompt"]
     assert prompt == [{"type": "text", "text": f"\\{words}"}]
+
+
+def test_an_agent_is_given_the_parts_that_it_says_it_takes():
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    paper = {"type": "document", "source": source | {"media_type": "application/pdf"}}
+    content = [{"type": "image", "source": source}, {"type": "text", "text": "/what"}, paper]
+    message = read_message({"message": {"role": "user", "content": content}}, "")
+    image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+    text = {"type": "text", "text": "\\/what"}
+    file = {"uri": "attachment:///3.pdf", "mimeType": "application/pdf", "blob": "AAAA"}
+    for able, told in (
+        ({}, [text]),
+        ({"image": True, "embeddedContext": False}, [image, text]),
+        ({"image": True, "embeddedContext": True}, [image, text, {"type": "resource", "resource": file}]),
+    ):
+        agent = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": able}}
+        link = Link()
+        link.greet(Opening("/w"))
+        link.hear({"id": 1, "result": agent})
+        link.hear({"id": 2, "result": {"sessionId": "s1"}})
+        assert json.loads(link.prompt(message))["params"]["prompt"] == told
 
 
 def test_two_questions_are_answered_in_any_order():

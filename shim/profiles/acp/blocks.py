@@ -1,0 +1,34 @@
+"""A message as the content blocks of `session/prompt`: text, images, and files as embedded resources."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shim.core.claude.messages import Kinds, Message, Part
+
+COMMANDS = ("/", "$")
+# What an agent says that it can be given beside text → what that is in a message.
+PROMPTS = {"image": "image", "embeddedContext": "document"}
+
+
+def takes(agent: Mapping[str, Any]) -> Kinds:
+    """What a message may have beside its text, by an agent's answer to `initialize`."""
+    able = agent.get("agentCapabilities")
+    prompts = able.get("promptCapabilities") if isinstance(able, dict) else None
+    return frozenset(kind for name, kind in PROMPTS.items() if isinstance(prompts, dict) and prompts.get(name) is True)
+
+
+def blocks(message: Message, kinds: Kinds) -> list[dict[str, Any]]:
+    """The blocks of a message for an agent that takes these kinds."""
+    return [_block(part, number) for number, part in enumerate(message.given(kinds), 1)]
+
+
+def _block(part: Part, number: int) -> dict[str, Any]:
+    """One block. A text that begins as a command of the agent's own is escaped: it would run it, and ask nobody."""
+    if part.kind == "text":
+        text = f"\\{part.text}" if part.text.lstrip().startswith(COMMANDS) else part.text
+        return {"type": "text", "text": text}
+    if part.kind == "image":
+        return {"type": "image", "mimeType": part.media_type, "data": part.data}
+    # An embedded file needs a name; this one leads nowhere, so that nobody reads a file of the machine for it.
+    name = f"attachment:///{number}.{part.media_type.rpartition('/')[2]}"
+    return {"type": "resource", "resource": {"uri": name, "mimeType": part.media_type, "blob": part.data}}
