@@ -84,10 +84,23 @@ def install_into(file: str, installed: Mapping[str, str]) -> Placed:
     _rename(path, kept)
     try:
         _write(path, settings)
-    except BaseException:
-        os.rename(kept, path)
+    except BaseException as error:
+        _put_back(path, kept, moved, error)
         raise
     return Placed(path, kept, moved)
+
+
+def _put_back(path: str, kept: str, moved: str | None, cause: BaseException) -> None:
+    """Undo what was moved. FrontendError that names where each file is now, if that fails too."""
+    places = [(kept, path), *([(moved, kept)] if moved is not None else [])]
+    for number, (place, back) in enumerate(places):
+        try:
+            os.rename(place, back)
+        except OSError as error:
+            left = "; ".join(f"mv {one} {other}" for one, other in places[number:])
+            raise FrontendError(
+                f"{cause}; nor can it be put back: {error.strerror}", hint=f"do it by hand: {left}"
+            ) from None
 
 
 def uninstall_from(file: str) -> Restored:

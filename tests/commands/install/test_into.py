@@ -112,6 +112,35 @@ def test_nothing_is_lost_where_ours_cannot_be_written(bundled, monkeypatch):
     assert names(bundled.parent) == ["claude"] and b"theirs" in bundled.read_bytes()
 
 
+def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(bundled, monkeypatch):
+    install_into(str(bundled), DEMO)
+    bundled.unlink()
+    made(bundled, "echo newer\n")
+    monkeypatch.setattr("shim.commands.install.into._write", raised)
+    with pytest.raises(FrontendError, match="no room"):
+        install_into(str(bundled), DEMO)
+    assert b"newer" in bundled.read_bytes()
+    assert b"theirs" in Path(backup_of(str(bundled))).read_bytes()
+    assert len(names(bundled.parent)) == 2
+
+
+def test_what_cannot_be_put_back_is_told_with_the_commands_that_do_it(bundled, monkeypatch):
+    moves = iter([os.rename, denied])
+    monkeypatch.setattr("shim.commands.install.into._write", raised)
+    monkeypatch.setattr("shim.commands.install.into.os.rename", lambda old, new: next(moves)(old, new))
+    with pytest.raises(FrontendError, match="no room; nor can it be put back: Permission denied") as refused:
+        install_into(str(bundled), DEMO)
+    assert refused.value.hint == f"do it by hand: mv {bundled}.before-shim {bundled}"
+
+
+def raised(*_: object) -> None:
+    raise FrontendError("no room")
+
+
+def denied(*_: object) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
 def test_a_store_that_shares_the_file_keeps_its_own(bundled, tmp_path):
     """uv and pnpm link the files of a package to those of a store."""
     store = tmp_path / "store"
