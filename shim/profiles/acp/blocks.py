@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.messages import Kinds, Message, Part
+from shim.profiles.acp.versions import table
 
 COMMANDS = ("/", "$")
 # What an agent says that it can be given beside text → what that is in a message.
@@ -11,10 +12,13 @@ PROMPTS = {"image": "image", "embeddedContext": "document"}
 
 
 def takes(agent: Mapping[str, Any]) -> Kinds:
-    """What a message may have beside its text, by an agent's answer to `initialize`."""
-    able = agent.get("agentCapabilities")
-    prompts = able.get("promptCapabilities") if isinstance(able, dict) else None
-    return frozenset(kind for name, kind in PROMPTS.items() if isinstance(prompts, dict) and prompts.get(name) is True)
+    """What a message may have beside its text, by an agent's answer to `initialize`: true, or a table in version 2."""
+    first = table(agent.get("agentCapabilities")).get("promptCapabilities")
+    second = table(table(agent.get("capabilities")).get("session")).get("prompt")
+    said = {**table(first), **table(second)}
+    return frozenset(
+        kind for name, kind in PROMPTS.items() if said.get(name) is True or isinstance(said.get(name), dict)
+    )
 
 
 def blocks(message: Message, kinds: Kinds) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ KINDS = {
     "search": "Grep",
     "fetch": "WebFetch",
 }
+PATHS = ("oldPath", "path")  # of a changed file
 BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
 # What gemini notes of a command beside its title: the folder, said as `in` where the call names it, and a description.
 NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \((.*)\))?", re.S)
@@ -107,6 +108,11 @@ class Call:
         if not diffs:
             return None
         one = diffs[0]
+        changes = [change for diff in diffs for change in diff.get("changes") or () if isinstance(change, dict)]
+        if changes:  # version 2 says which files change, and how in words for a person
+            files = list(dict.fromkeys(change[key] for change in changes for key in PATHS if change.get(key)))
+            patch = {"patch": one["patch"]["text"]} if isinstance(one.get("patch"), dict) else {}
+            return "Edit", ({"file_path": files[0]} if len(files) == 1 else {"files": files}) | patch
         path, old, new = one.get("path"), one.get("oldText"), one.get("newText")
         if len({diff.get("path") for diff in diffs}) > 1:
             return "Edit", {"files": [diff.get("path") for diff in diffs]}
@@ -116,6 +122,15 @@ class Call:
         if not old:
             return "Write", {"file_path": path, "content": new}
         return "Edit", {"file_path": path, "old_string": old, "new_string": new}
+
+
+def shown(block: Mapping[str, Any]) -> str | None:
+    """A block of a message as text: a link as Markdown has one. None for a picture or a sound."""
+    kind, inside = block.get("type"), block.get("resource")
+    if kind == "resource_link":
+        return f"[{block.get('title') or block.get('name')}]({block.get('uri')})"
+    found = inside.get("text") if kind == "resource" and isinstance(inside, dict) else block.get("text")
+    return found if kind in ("text", "resource") and isinstance(found, str) else None
 
 
 def text_of(content: object) -> str:

@@ -11,8 +11,8 @@ from shim.core.claude.messages import EVERYTHING, Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.acp.blocks import blocks, takes
+from shim.profiles.acp.versions import FIRST, VERSIONS, Version, Work, greeting, table
 
-VERSION = 1
 REQUESTS = 1000  # of ours that are open, and of the agent's that wait for their answer
 METHOD_NOT_FOUND = -32601
 CANCELLED = {"outcome": {"outcome": "cancelled"}}  # the answer to a question that nobody is asked
@@ -20,6 +20,9 @@ CANCELLED = {"outcome": {"outcome": "cancelled"}}  # the answer to a question th
 ABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
 # The steps of a session, and what was answered to them.
 GREETING, SESSION, REPLAY, SETTING, PROMPT = "initialize", "session", "replay", "setting", "prompt"
+TAKEN = "taken"  # the prompt, in version 2
+STRANGER = "the agent speaks version {} of its protocol, not 1 or 2"
+LOGINS = 10  # ways to log in that are told
 # Asked while a session is loaded: nobody has it, and its answer stands behind what was said before it.
 NOTHING = "_claude-shim/nothing"
 REPLAYS = 10_000  # such questions for one session: one is answered behind one or more of its old messages
@@ -28,7 +31,8 @@ REPLAYS = 10_000  # such questions for one session: one is answered behind one o
 class Opening(NamedTuple):
     """How a session begins. `resume` is the agent's own id of one that goes on, in another one if `fork`.
 
-    `mode` is the agent's own name of a mode, `servers` are MCP servers as the protocol has them.
+    `mode` is the agent's own name of a mode, `servers` are MCP servers as version 1 has them. `version` of the protocol
+    is offered to the agent.
     """
 
     cwd: str
@@ -37,6 +41,7 @@ class Opening(NamedTuple):
     model: str | None = None
     mode: str | None = None
     servers: tuple[Mapping[str, Any], ...] = ()
+    version: int = FIRST.number
 
 
 class Heard(NamedTuple):
@@ -59,6 +64,9 @@ class Link:
         self.loading = False  # what the agent says now was said in an earlier turn
         self.replayed = False  # it said something of an earlier turn since it was asked last
         self.greeted = False  # False where a recording is read, of which our half is not known
+        self.version: Version = FIRST
+        self.work = Work()  # of version 2
+        self.logins: list[str] = []  # the agent's ways to log in, in its words
         self._opening = Opening("")
         self._open: dict[int, str] = {}
         self._number = 0
@@ -73,9 +81,7 @@ class Link:
     def greet(self, opening: Opening) -> bytes:
         self._reset()  # another child knows nothing of what was before
         self.greeted, self._opening = True, opening
-        client = {"name": "claude-shim", "version": "1"}
-        said = {"protocolVersion": VERSION, "clientCapabilities": ABILITIES, "clientInfo": client}
-        return self._ask(GREETING, "initialize", **said)
+        return self._ask(GREETING, "initialize", **greeting(opening.version, ABILITIES))
 
     def prompt(self, message: Message) -> bytes:
         """The message of a turn; nothing yet while there is no session."""
@@ -135,15 +141,32 @@ class Link:
         if error is not None and step != REPLAY:
             self._waiting, self.usable = None, self.usable and step == PROMPT
             return Heard(step, result, error if isinstance(error, dict) else {"message": str(error)})
-        if step == GREETING and result.get("protocolVersion") != VERSION:
+        if step == GREETING and not self._speaks(result):
             self._waiting, self.usable = None, False
-            spoken = result.get("protocolVersion")
-            return Heard(step, result, {"message": f"the agent speaks version {spoken} of its protocol, not {VERSION}"})
+            return Heard(step, result, {"message": STRANGER.format(result.get("protocolVersion"))})
+        if step == PROMPT and not self.version.answers:
+            self.work.answered(message["id"])
+            return Heard(TAKEN, result)
         if self.greeted:
             self._go_on(step, result)
         elif step == SESSION:
             self.session, self._options = str(result.get("sessionId") or ""), result
         return Heard(step, result)
+
+    def _speaks(self, agent: Mapping[str, Any]) -> bool:
+        """Whether the version that the agent chose is one of ours."""
+        chosen = agent.get("protocolVersion")
+        self.version = VERSIONS.get(chosen if chosen.__class__ is int else 0, FIRST)
+        methods = [one for one in _list(agent.get("authMethods")) if isinstance(one, dict)][:LOGINS]
+        self.logins = [str(one.get("name") or one.get("id") or one.get("methodId")) for one in methods]
+        return chosen == self.version.number
+
+    def state(self, update: Mapping[str, Any]) -> Heard | None:
+        """A state of the session, in version 2; the answer to the prompt where it ends the turn."""
+        ends = self.work.reach(update.get("state"), PROMPT in self._open.values())
+        if not self.greeted:  # it is not known what the agent was asked
+            ends = "stopReason" in update
+        return Heard(PROMPT, update) if ends else None
 
     def answer(self, identity: object, **body: object) -> bytes:
         """The answer to a request of the agent's: `result` or `error`."""
@@ -205,12 +228,11 @@ class Link:
 
     def _begin(self, agent: Mapping[str, Any]) -> bytes:
         """A new session, or the one that goes on, in the way that the agent has for it."""
-        opening, can = self._opening, _table(agent.get("agentCapabilities"))
-        place = {"cwd": opening.cwd, "mcpServers": list(opening.servers)}
+        opening, server = self._opening, self.version.server
+        place = {"cwd": opening.cwd, "mcpServers": [said for one in opening.servers if (said := server(one))]}
         if opening.resume is None:
             return self._ask(SESSION, "session/new", **place)
-        sessions = _table(can.get("sessionCapabilities"))
-        way = "fork" if opening.fork else "resume" if "resume" in sessions else "load"
+        way = self.version.way(agent, opening.fork)
         self.loading = way == "load"
         return self._ask(SESSION, f"session/{way}", sessionId=opening.resume, **place)
 
@@ -225,7 +247,7 @@ class Link:
     def _setting(self, category: str, value: str | None) -> bytes:
         option = self._option(category)
         if option is not None:
-            said = {"sessionId": self.session, "configId": option.get("id"), "value": value}
+            said = {"sessionId": self.session, "configId": option.get(self.version.option), "value": value}
             return self._ask(SETTING, "session/set_config_option", **said)
         return self._ask(SETTING, f"session/set_{category}", **{"sessionId": self.session, f"{category}Id": value})
 
@@ -237,13 +259,14 @@ class Link:
     def current(self, category: str) -> str | None:
         """The model or the mode that the session began with."""
         option = self._option(category)
-        said = _table(self._options.get(f"{category}s")).get(f"current{category.capitalize()}Id")
+        said = table(self._options.get(f"{category}s")).get(f"current{category.capitalize()}Id")
         found = said if option is None else option.get("currentValue")
         return found if isinstance(found, str) else None
 
     def _prompt(self, message: Message) -> bytes:
         self._allowed.clear()
         self.refused.clear()
+        self.work.begin(self._number + 1)
         return self._ask(PROMPT, "session/prompt", sessionId=self.session, prompt=blocks(message, self.takes))
 
     def _ask(self, step: str, method: str, **params: object) -> bytes:
@@ -268,10 +291,6 @@ _SIGNS = {"stopReason": PROMPT, "sessionId": SESSION, "protocolVersion": GREETIN
 
 def _line(**message: object) -> bytes:
     return dump({"jsonrpc": "2.0", **message}) + b"\n"
-
-
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Any]:

@@ -8,6 +8,7 @@ from shim.core.claude.permissions import Decision, Permission
 from shim.core.vendor.vendor import Request
 from shim.profiles.acp.link import Link, Opening
 from shim.profiles.acp.servers import servers
+from shim.profiles.acp.versions import FIRST, SECOND
 
 if TYPE_CHECKING:
     from shim.core.vendor.translator import Translator
@@ -18,8 +19,12 @@ UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the cal
 class AcpSpeech:
     """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as `default`."""
 
-    def __init__(self, modes: dict[str, str], *, model: bool) -> None:
-        """`model`: the agent is told the model in the session, because its command line has no word for it."""
+    def __init__(self, modes: dict[str, str], *, model: bool, draft: bool = False) -> None:
+        """`model`: the agent is told the model in the session, because its command line has no word for it.
+
+        `draft`: version 2 of the protocol is offered.
+        """
+        self._version = (SECOND if draft else FIRST).number
         self._link = Link()
         self._modes = modes
         self._tells_model = model
@@ -40,6 +45,7 @@ class AcpSpeech:
                 model=invocation.model if self._tells_model else None,
                 mode=self._own_mode(self._mode),
                 servers=servers(request.mcp_configs()),
+                version=self._version,
             )
         )
 

@@ -12,10 +12,12 @@ from shim.core.turn.machine import CLOSED
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tools
 from shim.core.vendor.translator import Event, Translator
-from shim.profiles.acp.calls import Call, text_of
+from shim.profiles.acp.calls import Call, shown, text_of
 from shim.profiles.acp.link import CANCELLED, METHOD_NOT_FOUND, PROMPT, REQUESTS, SESSION, Heard, Link
+from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
 
 CALLS = 1000  # of a turn that are not over; the oldest is forgotten
+FAILURES = ("failed", "cancelled")  # states of a call
 LIMITS = {"max_turn_requests": "error_max_turns"}
 REASONS = {"max_tokens": "max_tokens", "refusal": "refusal"}
 LOGIN = -32000  # the protocol's code for an agent that is not logged in
@@ -41,7 +43,7 @@ class AcpTranslator(Translator):
         self._cost = 0.0
         self._plan: object = None
         self._plans = 0
-        self._key = 0
+        self._upserts = Upserts()
         self._updates: dict[object, Callable[[Event], None]] = {
             "agent_message_chunk": lambda update: self._chunk(update, self.turn.text),
             "agent_thought_chunk": lambda update: self._chunk(update, self.turn.thinking),
@@ -54,11 +56,22 @@ class AcpTranslator(Translator):
                 self.ignored,
             ),
             "session_info_update": self.ignored,
+            # What only version 2 has.
+            "agent_message": lambda update: self._whole(update, self.turn.text),
+            "agent_thought": lambda update: self._whole(update, self.turn.thinking),
+            "user_message": self.ignored,
+            "tool_call_content_chunk": self._content,
+            "plan_update": lambda update: self._planned(update["plan"]),
+            "state_update": self._reached,
+            "terminal_update": lambda update: self._upserts.terminal(update),
+            "terminal_output_chunk": lambda update: self._upserts.printed(update),
         }
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
         self._calls.clear()
+        self._upserts.clear()
+        self.link.work.end()
         self._cost, self._plan = 0.0, None
         if self.link.session:
             turn.started(session_id=self.link.session)
@@ -71,7 +84,10 @@ class AcpTranslator(Translator):
         """Between two turns its questions are read, and its answers; no update is."""
         return b'"sessionUpdate"' not in line
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | list[Event]) -> None:
+        if isinstance(event, list):
+            self._batch(event)
+            return
         method = event.get("method")
         if not self.link.greeted and method in ("session/update", "session/request_permission"):
             self.next_turn()
@@ -85,6 +101,14 @@ class AcpTranslator(Translator):
             self.turn.unknown(method or "untyped", event)
         self.outbox += self.link.outbox
         self.link.outbox.clear()
+
+    def _batch(self, events: list[Event]) -> None:
+        """Several messages in one line (JSON-RPC 2.0); one that cannot be read keeps no other from being read."""
+        for event in events:
+            try:
+                self.feed(event)
+            except Exception as error:
+                self.account.repaired("malformed_event", repr(error))
 
     def repaired(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no update of another session (threats: forged lines)."""
@@ -120,33 +144,63 @@ class AcpTranslator(Translator):
         content = update["content"]
         if self.link.setting and str(content.get("text")).startswith(NOTICE):
             return
+        self._end_refused()
+        if (text := shown(content)) is None:
+            self.turn.unknown(f"content/{content.get('type')}", content)
+            return
+        message = update.get("messageId")
+        say(text.removeprefix(UNTITLED), message if self._by_id else None)
+        if self._by_id:
+            self._upserts.piece(str(message), text)
+
+    def _whole(self, update: Event, say: Callable[..., None]) -> None:
+        """A message as a whole: what is new of it is said."""
+        if "content" not in update:
+            return
+        self._end_refused()
+        message, given = str(update["messageId"]), update["content"] or ()
+        new = self._upserts.whole(message, "".join(text for one in given if (text := shown(one)) is not None))
+        if new is None:
+            self.account.repaired("contradicted_block", message)
+        elif new:
+            say(new, message)
+
+    def _end_refused(self) -> None:
+        """The agent goes on behind calls that were refused: some agents never say that those are over."""
         for identity in self.link.refused:
             if identity in self.turn.open:
                 self.turn.tool_result(identity, "", True)
         self.link.refused.clear()
-        if content.get("type") == "text":
-            say(content["text"].removeprefix(UNTITLED), (update.get("messageId"), self._key))
-        else:
-            self.turn.unknown(f"content/{content.get('type')}", content)
+
+    @property
+    def _by_id(self) -> bool:
+        """Whether what is said is patched by its id: version 2."""
+        return not self.link.version.answers
+
+    def _reached(self, update: Event) -> None:
+        if (heard := self.link.state(update)) is not None:
+            self._ended(heard.result)
 
     def _call(self, update: Event) -> None:
-        call = self._known(update)
+        call = self._gathered(str(update["toolCallId"]))
+        if self._by_id:
+            patched(call, update)
+        call.hear(update)
         status = update.get("status")
-        over = status in ("completed", "failed")
+        over = status in ("completed", *FAILURES)
         if call.told or over or status == "in_progress":
             self._say(call)
         if over:
-            failed = status == "failed" or _exit_code(update) != 0
-            self.turn.tool_result(call.identity, self._returned(update), failed)
+            failed = status in FAILURES or _exit_code(update) != 0 or self._upserts.failed(call)
+            self.turn.tool_result(call.identity, self._returned(call, update), failed)
             self._calls.pop(call.identity, None)
             self.link.over(call.identity)
-            self._key += 1
 
-    def _known(self, update: Event) -> Call:
-        """The call that an update is about."""
+    def _content(self, update: Event) -> None:
+        """One more piece of a call's content."""
         call = self._gathered(str(update["toolCallId"]))
-        call.hear(update)
-        return call
+        if len(call.content) < CONTENTS:
+            call.content = [*call.content, update["content"]]
 
     def _gathered(self, identity: str) -> Call:
         call = self._calls.get(identity)
@@ -161,10 +215,9 @@ class AcpTranslator(Translator):
             call.said = True
             self.turn.tool_use(call.identity, *call.in_claudes_words(self.tools))
 
-    @staticmethod
-    def _returned(update: Event) -> str:
+    def _returned(self, call: Call, update: Event) -> str:
         """What a call gave back: the texts of its content, else what the agent calls its raw output."""
-        if text := text_of(update.get("content")):
+        if text := self._upserts.output(call) if self._by_id else text_of(update.get("content")):
             return text
         raw = update.get("rawOutput")
         if isinstance(raw, dict):
@@ -208,18 +261,18 @@ class AcpTranslator(Translator):
             self.outbox.append(self.link.answer(identity, **body))
 
     def _question(self, identity: object, params: Event) -> None:
-        asked = params.get("toolCall")
-        if not isinstance(asked, dict) or "toolCallId" not in asked:
+        subject = self.link.version.subject(params, identity)
+        if subject is None:
             self.turn.unknown("session/request_permission", params)
             self._reply(identity, result=CANCELLED)
             return
-        call = self._gathered(str(asked["toolCallId"]))
-        shown = call.asked(asked)
-        words = shown.in_claudes_words(self.tools)
+        call = self._gathered(str(subject.call["toolCallId"]))
+        judged = (Call(call.identity, in_title=self.names_in_title) if subject.whole else call).asked(subject.call)
+        words = judged.in_claudes_words(self.tools)
         request = self.link.question(identity, call.identity, params.get("options"), dump(words).decode())
         if request is not None:
             call.said = True
-            self.turn.permission(request, call.identity, *words, (shown.own, shown.input))
+            self.turn.permission(request, call.identity, *words, (judged.own, judged.input))
 
     # -- answers --------------------------------------------------------------------------------------------
 
@@ -279,7 +332,8 @@ class AcpTranslator(Translator):
         if isinstance(detail, str) and detail and detail not in text:
             text = f"{text}: {detail}"
         if code == LOGIN:
-            self.turn.failed(text, api=True, kind="auth")
+            ways = f" (its ways to log in: {', '.join(self.link.logins)})" if self.link.logins else ""
+            self.turn.failed(text + ways, api=True, kind="auth")
         else:
             status = code if isinstance(code, int) and 400 <= code < 600 else None
             self.turn.failed(text, status=status, api=True if status else None)

@@ -6,6 +6,7 @@
     model = true              the model is set in the session, not on the command line
     modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as `default`
     usage = "session"         its usage is that of the session so far (else: of the turn)
+    draft = true              version 2 of the protocol is offered, which is a draft
     asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's words
 
 Such a child is told its messages, its answers and its session through stdin. `launch.denials.asking` makes it ask about
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from shim.core.vendor.speech import Speech
     from shim.profiles.acp.stream import AcpTranslator
 
-KEYS = ("command", "argv", "permission_args", "tool_name", "model", "modes", "usage", "asks")
+KEYS = ("command", "argv", "permission_args", "tool_name", "model", "modes", "usage", "draft", "asks")
 IN_PLACE = ("command", "argv", "permission_args")
 LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
 PLACES = ("title", "id")
@@ -86,4 +87,4 @@ def _speech(own: Spot) -> "Speech":
     from shim.profiles.acp.speech import AcpSpeech
 
     modes = {mode: own.at("modes").at(mode).text() for mode in own.at("modes").table()}
-    return AcpSpeech(modes, model=own.at("model").switch())
+    return AcpSpeech(modes, model=own.at("model").switch(), draft=own.at("draft").switch())

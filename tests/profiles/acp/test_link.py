@@ -168,8 +168,8 @@ def test_an_answer_to_nothing_that_was_asked_is_not_heard():
 def test_another_version_of_the_protocol_is_an_error():
     link = Link()
     link.greet(Opening("/work"))
-    heard = link.hear({"id": 1, "result": {"protocolVersion": 2}})
-    assert "version 2" in heard.error["message"]
+    heard = link.hear({"id": 1, "result": {"protocolVersion": 3}})
+    assert "version 3" in heard.error["message"]
     assert link.outbox == []
 
 

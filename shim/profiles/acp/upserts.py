@@ -1,0 +1,93 @@
+"""What version 2 of the protocol says by id: a message, a terminal. A whole value replaces, a piece is added.
+
+What was said to the frontend cannot be taken back: of a message that is said again only what is new is said.
+"""
+
+import binascii
+from collections.abc import Mapping
+
+from shim.core.reading.typed import Any
+from shim.profiles.acp.calls import Call, text_of
+from shim.profiles.acp.versions import table
+
+MESSAGES = 100  # of a turn that are compared with what is said again of them
+MESSAGE_CHARACTERS = 200_000  # of a longer one nothing is said again
+TERMINALS = 100
+TERMINAL_BYTES = 200_000  # the last of them are kept
+CONTENTS = 1000  # of one call
+PATCHED = ("title", "kind", "rawInput", "content", "locations")  # what null takes away of a call
+
+
+class Upserts:
+    """What a turn has said by id."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, str] = {}
+        self._terminals: dict[str, bytes] = {}
+        self._exits: dict[str, object] = {}
+
+    def clear(self) -> None:
+        self._messages.clear()
+        self._terminals.clear()
+        self._exits.clear()
+
+    def piece(self, identity: str, text: str) -> None:
+        """More of a message, which was said."""
+        self._keep(identity, self._messages.get(identity, "") + text)
+
+    def whole(self, identity: str, text: str) -> str | None:
+        """What is new of a message, as a whole; None where it contradicts what was said of it."""
+        said = self._messages.get(identity, "")
+        if not text.startswith(said) or len(said) > MESSAGE_CHARACTERS:
+            return None
+        self._keep(identity, text)
+        return text[len(said) :]
+
+    def _keep(self, identity: str, text: str) -> None:
+        if identity not in self._messages and len(self._messages) >= MESSAGES:
+            self._messages.pop(next(iter(self._messages)))
+        self._messages[identity] = text if len(text) <= MESSAGE_CHARACTERS else " " * (MESSAGE_CHARACTERS + 1)
+
+    def terminal(self, update: Mapping[str, Any]) -> None:
+        """The state of a terminal: its bytes so far, and how its program ended."""
+        identity = str(update["terminalId"])
+        before = b"" if "output" in update else self._terminals.get(identity, b"")
+        self._print(identity, before, table(update.get("output")).get("data"))
+        if isinstance(exited := update.get("exitStatus"), dict):
+            self._exits[identity] = exited.get("signal") or exited.get("exitCode")
+
+    def printed(self, update: Mapping[str, Any]) -> None:
+        """More bytes of a terminal."""
+        identity = str(update["terminalId"])
+        self._print(identity, self._terminals.get(identity, b""), update["data"])
+
+    def _print(self, identity: str, before: bytes, data: object) -> None:
+        if identity not in self._terminals and len(self._terminals) >= TERMINALS:
+            self._exits.pop(oldest := next(iter(self._terminals)), None)
+            self._terminals.pop(oldest)
+        more = binascii.a2b_base64(data) if isinstance(data, str) else b""
+        self._terminals[identity] = (before + more)[-TERMINAL_BYTES:]
+
+    def output(self, call: Call) -> str:
+        """What a call gave back, by its content: texts, terminals, and the patches of files."""
+        return "\n".join(found for one in call.content if (found := self._shown(one)))
+
+    def _shown(self, one: object) -> str:
+        one = table(one)
+        if one.get("type") == "terminal":
+            return self._terminals.get(str(one.get("terminalId")), b"").decode("utf-8", "replace")
+        patch = table(one.get("patch")).get("text")
+        return patch if one.get("type") == "diff" and isinstance(patch, str) else text_of([one])
+
+    def failed(self, call: Call) -> bool:
+        """Whether a program of one of its terminals ended with an error."""
+        shown = (str(one.get("terminalId")) for one in call.content if table(one).get("type") == "terminal")
+        return any(self._exits.get(identity) for identity in shown)
+
+
+def patched(call: Call, update: Mapping[str, Any]) -> None:
+    """Take away of a call what an update says null of."""
+    gone = {key for key in PATCHED if key in update and update[key] is None}
+    call.title, call.kind = "" if "title" in gone else call.title, "" if "kind" in gone else call.kind
+    call.input, call.content = {} if "rawInput" in gone else call.input, [] if "content" in gone else call.content
+    call.places = [] if "locations" in gone else call.places

@@ -1,0 +1,128 @@
+"""The two versions of the protocol, as tables of what differs between them; the agent says which one it speaks.
+
+Version 2 is a draft (its schema of August 2026): it is offered only where a profile says `draft = true`. An agent that
+answers so to an offer of version 1 is believed too.
+"""
+
+from collections.abc import Callable, Mapping
+
+from shim.core.reading.typed import Any, NamedTuple
+
+CLIENT = {"name": "claude-shim", "version": "1"}
+STATES = ("running", "requires_action")  # of version 2, in which the work of a prompt goes on
+
+
+class Subject(NamedTuple):
+    """The call that a question is about, as an update says one.
+
+    `whole`: the question says all that it lets run, whatever was said of the call before.
+    """
+
+    call: Mapping[str, Any]
+    whole: bool = False
+
+
+class Version(NamedTuple):
+    """One version of the protocol.
+
+    number   as it is said in `initialize`
+    answers  the answer to a prompt is the end of its turn; otherwise it says that the prompt was taken
+    option   the key of an option's own name
+    way      how a session goes on (resume, load or fork), by the answer to `initialize` and whether it is to be forked
+    server   a server of MCP in the words of this version; None for one that it has no words for
+    subject  what a question is about, by its parameters and its id; None where it says nothing that can be judged
+    """
+
+    number: int
+    answers: bool
+    option: str
+    way: Callable[[Mapping[str, Any], bool], str]
+    server: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+    subject: Callable[[Mapping[str, Any], object], Subject | None]
+
+
+def greeting(number: int, abilities: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said in `initialize`: an agent of version 1 reads the first keys, one of version 2 the others too."""
+    said = {"protocolVersion": number, "clientCapabilities": abilities, "clientInfo": CLIENT}
+    if number == SECOND.number:
+        said |= {"capabilities": {key: abilities[key] for key in ("elicitation",) if key in abilities}, "info": CLIENT}
+    return said
+
+
+def _first_way(agent: Mapping[str, Any], fork: bool) -> str:
+    sessions = table(table(agent.get("agentCapabilities")).get("sessionCapabilities"))
+    return "fork" if fork else "resume" if "resume" in sessions else "load"
+
+
+def _second_way(agent: Mapping[str, Any], fork: bool) -> str:
+    return "fork" if fork else "resume"
+
+
+def _second_server(server: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return None if server.get("type") == "sse" else {"type": "stdio", **server}
+
+
+def _first_subject(question: Mapping[str, Any], identity: object) -> Subject | None:
+    call = question.get("toolCall")
+    return Subject(call) if isinstance(call, dict) and "toolCallId" in call else None
+
+
+def _second_subject(question: Mapping[str, Any], identity: object) -> Subject | None:
+    """A call, a command, or what only the question's title says; another kind of subject cannot be judged."""
+    subject, title = question.get("subject"), question.get("title")
+    if subject is None and isinstance(title, str):
+        given = {"description": question.get("description")}
+        return Subject({"toolCallId": f"question_{identity}", "title": title, "rawInput": given}, whole=True)
+    subject = table(subject)
+    if subject.get("type") == "tool_call":
+        return _first_subject(subject, identity)
+    command, folder = subject.get("command"), subject.get("cwd")
+    if subject.get("type") != "command" or not isinstance(command, str):
+        return None
+    call = {"toolCallId": subject.get("toolCallId") or f"question_{identity}", "title": command, "kind": "execute"}
+    return Subject({**call, "rawInput": {"command": command, "directory": folder}}, whole=True)
+
+
+FIRST = Version(1, True, "id", _first_way, lambda server: server, _first_subject)
+SECOND = Version(2, False, "configId", _second_way, _second_server, _second_subject)
+VERSIONS = {version.number: version for version in (FIRST, SECOND)}
+
+
+class Work:
+    """The work that the prompts of one turn began, as version 2 tells of it: a state of the session, and its change.
+
+    The work is over when the agent is idle behind a prompt that it has taken. It has taken the prompt when it has
+    answered it, or has said since that it works.
+    """
+
+    def __init__(self) -> None:
+        self._first = 0  # the number of the turn's first prompt; 0 outside of turns
+        self._answered = False
+        self._works = False
+
+    def begin(self, number: int) -> None:
+        """A prompt was said: the first of a turn, or one more while the turn runs."""
+        if not self._first:
+            self._first, self._answered, self._works = number, False, False
+
+    def answered(self, number: int) -> None:
+        self._answered = self._answered or 0 < self._first <= number
+
+    def reach(self, state: object, waits: bool) -> bool:
+        """Whether a state ends the turn. `waits`: one of its prompts has no answer yet."""
+        if state in STATES:
+            self._works = True
+        if state != "idle" or not self._first or not (self._answered or self._works):
+            return False
+        if waits and self._answered:  # a later prompt, which the agent takes up next
+            return False
+        self._first = 0
+        return True
+
+    def end(self) -> None:
+        """The turn has ended without the agent's word."""
+        self._first = 0
+
+
+def table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,277 @@
+"""Version 2 of the Agent Client Protocol, which an agent chooses: the end is a state, and what is said has an id."""
+
+import base64
+import json
+
+import pytest
+from acp_agent import Talk, update
+from support import check_turns
+
+from shim.core.claude.messages import Message
+from shim.profiles.acp.blocks import takes
+from shim.profiles.acp.link import Link, Opening
+
+GREETED = {"id": 1, "result": {"protocolVersion": 2, "info": {}, "capabilities": {"session": {}}}}
+ANSWERS = (GREETED, {"id": 2, "result": {"sessionId": "s1"}})
+TAKEN = {"id": 3, "result": {}}
+OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+RUNS = update("state_update", state="running")
+
+
+def idle(**reason):
+    return update("state_update", state="idle", **reason)
+
+
+ENDED = idle(stopReason="end_turn")
+
+
+def piece(words, message="m1"):
+    return update("agent_message_chunk", messageId=message, content={"type": "text", "text": words})
+
+
+def whole(*words, message="m1", kind="agent_message"):
+    return update(kind, messageId=message, content=[{"type": "text", "text": one} for one in words])
+
+
+def call(status=None, **fields):
+    return update("tool_call_update", toolCallId="c1", **({"status": status} if status else {}), **fields)
+
+
+def begun():
+    return Talk().says(*ANSWERS, TAKEN, RUNS)
+
+
+def result_of(talk):
+    (turn,) = check_turns(talk.end().lines, partial=False)
+    return turn[-2]
+
+
+def results(talk):
+    """What the calls of a talk returned, and whether they failed."""
+    said = [json.loads(line) for line in talk.lines.splitlines()]
+    blocks = [block for line in said if line["type"] == "user" for block in line["message"]["content"]]
+    return [(block["content"], block["is_error"]) for block in blocks if block["type"] == "tool_result"]
+
+
+# -- the end of a turn ------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_ends_with_the_state_and_not_with_the_answer_to_the_prompt():
+    talk = begun().says(piece("Hel"), piece("lo"))
+    assert b'"type":"result"' not in talk.lines
+    talk.says(ENDED)
+    assert talk.pump.decided
+    assert result_of(talk)["result"] == "Hello"
+
+
+def test_an_agent_that_was_idle_before_it_took_the_prompt_has_not_answered_it():
+    talk = Talk().says(*ANSWERS, idle(), TAKEN, RUNS, piece("Hello"), ENDED)
+    assert result_of(talk)["result"] == "Hello"
+
+
+def test_a_prompt_that_is_acknowledged_behind_its_turn_does_not_end_the_next_one():
+    talk = Talk().says(*ANSWERS, RUNS, piece("one"), ENDED)
+    talk.lines += talk.pump.finish()[0]
+    talk.pump.begin()
+    talk.told += talk.speech.prompt(Message("next"))
+    talk.says(TAKEN, idle(), {"id": 4, "result": {}}, RUNS, piece("two"), ENDED)
+    assert [turn[-2]["result"] for turn in check_turns(talk.end().lines, partial=False)] == ["one", "two"]
+
+
+def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
+    link = Link()
+    link.greet(Opening("/w"))
+    for line in ANSWERS:
+        link.hear(line)
+    link.prompt(Message("go on"))
+    link.hear(TAKEN)
+    link.prompt(Message("and look there"))
+    assert link.state(ENDED["params"]["update"]) is None
+    link.hear({"id": 4, "result": {}})
+    assert link.state(ENDED["params"]["update"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("reason", "subtype"),
+    [("end_turn", "success"), ("max_turn_requests", "error_max_turns"), ("cancelled", "error_during_execution")],
+)
+def test_the_reason_of_an_end_stands_in_the_state(reason, subtype):
+    assert result_of(begun().says(piece("x"), idle(stopReason=reason)))["subtype"] == subtype
+
+
+def test_a_prompt_that_is_not_taken_fails_the_turn():
+    talk = Talk().says(*ANSWERS, {"id": 3, "error": {"code": -32603, "message": "no room"}})
+    assert "no room" in json.dumps(result_of(talk))
+
+
+# -- what has an id ---------------------------------------------------------------------------------------------------
+
+
+def test_of_a_message_that_comes_whole_only_what_is_new_is_said():
+    talk = begun().says(piece("Hel"), whole("Hello"), piece(" there"), whole("Hello", " there"), ENDED)
+    assert result_of(talk)["result"] == "Hello there"
+
+
+def test_a_message_that_is_said_again_behind_a_call_is_not_said_twice():
+    talk = begun().says(whole("Look"), call("completed", title="x"), whole("Look"), piece("Done", "m2"), ENDED)
+    result_of(talk)
+    assert talk.lines.count(b"Look") == 1
+
+
+def test_what_was_said_is_not_taken_back():
+    talk = begun().says(whole("Hello"), whole("Bye"), whole(), update("agent_message", messageId="m1"), ENDED)
+    assert result_of(talk)["result"] == "Hello"
+    assert talk.pump.translation.account.report()["repairs"]["contradicted_block"]["count"] == 2
+
+
+def test_a_whole_thought_is_thinking():
+    talk = begun().says(whole("Hm", kind="agent_thought"), piece("Yes"), ENDED)
+    assert result_of(talk)["result"] == "Yes"
+    assert b'"thinking":"Hm"' in talk.lines
+
+
+def test_the_content_of_a_call_comes_in_pieces():
+    content = [{"type": "content", "content": {"type": "text", "text": text}} for text in ("a", "b")]
+    pieces = (update("tool_call_content_chunk", toolCallId="c1", content=one) for one in content)
+    talk = begun().says(call("in_progress", title="look", rawInput={"a": 1}), *pieces, call("completed"), ENDED)
+    result_of(talk)
+    assert results(talk) == [("a\nb", False)]
+
+
+def test_what_a_terminal_prints_is_the_result_of_its_call():
+    def printed(text):
+        return {"terminalId": "t", "data": base64.b64encode(text).decode()}
+
+    shown = call("in_progress", title="ls", kind="execute", content=[{"type": "terminal", "terminalId": "t"}])
+    talk = begun().says(
+        shown,
+        update("terminal_output_chunk", **printed("caf\u00e9".encode()[:-1])),
+        update("terminal_output_chunk", **printed("caf\u00e9".encode()[-1:])),
+        update("terminal_update", terminalId="t", exitStatus={"exitCode": 2}),
+        call("completed"),
+        ENDED,
+    )
+    result_of(talk)
+    assert results(talk) == [("caf\u00e9", True)]
+
+
+def test_null_takes_away_what_a_call_said_before():
+    talk = begun().says(
+        call(title="run", kind="execute", rawInput={"command": "ls"}),
+        call(rawInput=None, title="rm all"),
+        asked({"type": "tool_call", "toolCall": {"toolCallId": "c1"}}),
+    )
+    assert talk.asked[0].arguments == {"command": "rm all"}
+
+
+def test_a_cancelled_call_failed():
+    talk = begun().says(call("in_progress", title="x", rawInput={"a": 1}), call("cancelled"), ENDED)
+    result_of(talk)
+    assert results(talk) == [("", True)]
+
+
+def test_a_plan_has_an_id():
+    plan = {"type": "items", "planId": "p", "entries": [{"content": "look", "status": "pending", "priority": "high"}]}
+    talk = begun().says(update("plan_update", plan=plan), ENDED)
+    result_of(talk)
+    assert b'"todos":[{"content":"look"' in talk.lines
+
+
+# -- questions --------------------------------------------------------------------------------------------------------
+
+
+def asked(subject, identity=7):
+    params = {"sessionId": "s1", "title": "May I?", "subject": subject, "options": OPTIONS}
+    return {"id": identity, "method": "session/request_permission", "params": params}
+
+
+def test_a_question_names_its_call():
+    shown = {"toolCallId": "c1", "title": "bash", "kind": "execute", "rawInput": {"command": "ls"}}
+    talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
+    assert (talk.asked[0].tool, talk.asked[0].arguments) == ("Bash", {"command": "ls"})
+    talk.answer(True)
+    assert talk.last()["result"] == {"outcome": {"outcome": "selected", "optionId": "yes"}}
+
+
+def test_a_question_about_a_command_shows_that_command_whatever_its_call_said():
+    talk = begun().says(
+        call(title="bash", kind="execute", rawInput={"cmd": "ls"}),
+        asked({"type": "command", "command": "rm all", "cwd": "/w", "toolCallId": "c1"}),
+    )
+    assert (talk.asked[0].tool, talk.asked[0].arguments["command"]) == ("Bash", "rm all")
+    assert talk.asked[0].call == "c1"
+
+
+def test_a_question_without_a_subject_is_asked_by_its_title():
+    talk = begun().says(asked(None))
+    assert talk.asked[0].tool == "May I?"
+
+
+def test_a_question_about_what_nobody_can_judge_is_not_allowed():
+    talk = begun().says(asked({"type": "_everything"}))
+    assert not talk.asked
+    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+
+
+def test_a_change_of_a_file_names_the_file():
+    changes = [{"operation": "modify", "path": "/w/a"}]
+    diff = {"type": "diff", "changes": changes, "patch": {"format": "git_patch", "text": "+x"}}
+    shown = {"toolCallId": "c1", "title": "Edit a", "kind": "edit", "content": [diff]}
+    talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
+    assert (talk.asked[0].tool, talk.asked[0].arguments) == ("Edit", {"file_path": "/w/a", "patch": "+x"})
+
+
+def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
+    diff = {"type": "diff", "changes": [{"operation": "move", "oldPath": "/w/a", "path": "/etc/a"}]}
+    shown = {"toolCallId": "c1", "title": "Move a", "kind": "edit", "content": [diff]}
+    talk = begun().says(asked({"type": "tool_call", "toolCall": shown}))
+    assert talk.asked[0].arguments == {"files": ["/w/a", "/etc/a"]}
+
+
+# -- what it is asked -------------------------------------------------------------------------------------------------
+
+
+def told(*answers, **opening):
+    """The lines that a link says to an agent that answers so."""
+    link = Link()
+    data = link.greet(Opening("/w", version=2, **opening))
+    for answer in answers:
+        link.hear(answer)
+    return [json.loads(line) for line in [*data.splitlines(), *link.outbox]]
+
+
+def test_an_agent_of_either_version_finds_its_words_in_the_greeting():
+    (line,) = told()
+    assert line["params"]["protocolVersion"] == 2
+    assert {"info", "capabilities", "clientInfo", "clientCapabilities"} <= set(line["params"])
+
+
+def test_an_agent_takes_the_pictures_that_it_has_a_table_for():
+    assert takes({"capabilities": {"session": {"prompt": {"image": {}, "embeddedContext": None}}}}) == {"image"}
+
+
+def test_a_session_goes_on_without_its_history():
+    line = told(GREETED, resume="s0")[-1]
+    assert line["method"] == "session/resume"
+    assert line["params"] == {"sessionId": "s0", "cwd": "/w", "mcpServers": []}
+
+
+def test_servers_have_a_type_and_those_that_the_version_has_no_word_for_are_left_out():
+    program = {"name": "a", "command": "/a", "args": [], "env": []}
+    line = told(GREETED, servers=(program, {"type": "sse", "name": "b", "url": "http://b"}))[-1]
+    assert line["params"]["mcpServers"] == [{"type": "stdio", **program}]
+
+
+def test_the_mode_is_an_option():
+    option = {"configId": "agent-mode", "category": "mode", "currentValue": "code"}
+    session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [option]}}
+    line = told(GREETED, session, mode="plan")[-1]
+    assert line["method"] == "session/set_config_option"
+    assert line["params"] == {"sessionId": "s1", "configId": "agent-mode", "value": "plan"}
+
+
+def test_lines_that_come_as_one_list_are_read_one_by_one():
+    talk = begun()
+    data = json.dumps([{"jsonrpc": "2.0"} | one for one in (piece("Hel"), {"id": []}, piece("lo"), ENDED)])
+    talk.lines += talk.pump.feed(data.encode() + b"\n")[0]
+    assert result_of(talk)["result"] == "Hello"

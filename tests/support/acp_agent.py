@@ -1,0 +1,73 @@
+"""An agent of the Agent Client Protocol that is played by hand, and what it is told."""
+
+import json
+
+from support import STABLE_IDENTITY, terms_of
+
+from shim.core.claude.argv.parse import parse as parse_arguments
+from shim.core.claude.messages import Message
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.permissions import Decision
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.turn.outcome import Exit
+from shim.core.vendor.commands import Ask, TellChild
+from shim.core.vendor.pump import Pump
+from shim.core.vendor.translation import Translation
+from shim.core.vendor.vendor import Request
+from shim.vendors import find
+
+ANSWERS = ({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s1"}})
+MODEL = {"id": "m", "category": "model", "currentValue": "mine"}
+DONE = {"id": 3, "result": {"stopReason": "end_turn"}}
+YES = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+
+
+def update(name, /, session="s1", **fields):
+    return {"method": "session/update", "params": {"sessionId": session, "update": {"sessionUpdate": name, **fields}}}
+
+
+def text(words, kind="agent_message_chunk"):
+    return update(kind, content={"type": "text", "text": words})
+
+
+def question(identity=7, call="c1", **fields):
+    call = {"toolCallId": call, "title": "bash", "kind": "execute", "rawInput": {"command": "ls"}} | fields
+    params = {"sessionId": "s1", "toolCall": call, "options": YES}
+    return {"id": identity, "method": "session/request_permission", "params": params}
+
+
+class Talk:
+    """An agent of the protocol and what it is told; `lines` is what the frontend has."""
+
+    def __init__(self, vendor="opencode", resume=None, model=None):
+        self.vendor = find(vendor).program.two_way()
+        self.speech = self.vendor.speech()
+        reader = self.speech.reader(self.vendor.translator)
+        self.pump = Pump(
+            Translation(reader, terms_of(vendor), ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]))
+        )
+        self.lines, self.told, self.asked = b"", b"", []
+        policy = Policy(place=Place("/w", "/h"))
+        invocation = parse_arguments(()).with_flags(model=model)
+        self.told += self.speech.hello(Request(invocation, "", resume=resume, policy=policy))
+        self.told += self.speech.prompt(Message("hi"))
+
+    def says(self, *messages):
+        data = b"".join(json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n" for message in messages)
+        said, commands = self.pump.feed(data)
+        self.lines += said
+        self.told += b"".join(command.line for command in commands if isinstance(command, TellChild))
+        self.asked += [command.permission for command in commands if isinstance(command, Ask)]
+        return self
+
+    def answer(self, allow):
+        self.told += self.speech.decide(self.asked.pop(0), Decision(allow))
+
+    def end(self):
+        said, _ = self.pump.close(Exit(0, None))
+        self.lines += said
+        return self
+
+    def last(self):
+        return json.loads(self.told.splitlines()[-1])
