@@ -31,7 +31,11 @@ SUMMARY = {"Input": NAMES[0], "Cache Creation": NAMES[1], "Cache Read": NAMES[2]
 
 def ccusage(home: Path) -> Usage:
     program = install("ccusage")
-    said = _run([str(program.executable), "claude", "daily", "--json", "--offline"], home, {"PATH": program.path})
+    said = printed(
+        [str(program.executable), "claude", "daily", "--json", "--offline"],
+        home,
+        {"HOME": str(home), "PATH": program.path},
+    )
     totals = json.loads(said)["totals"]
     own = ("inputTokens", "cacheCreationTokens", "cacheReadTokens", "outputTokens")
     return {name: totals[key] for name, key in zip(NAMES, own, strict=True)}
@@ -76,14 +80,15 @@ def _projects(home: Path) -> list[Path]:
 
 
 def _python(pin: str, home: Path, arguments: Sequence[str]) -> str:
-    return _run([sys.executable, *arguments], home, {"PYTHONPATH": str(python_folder(pin))})
+    return printed([sys.executable, *arguments], home, {"HOME": str(home), "PYTHONPATH": str(python_folder(pin))})
 
 
-def _run(command: Sequence[str], home: Path, environment: Mapping[str, str]) -> str:
+def printed(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
+    """What a program prints that ends well. It sees our PATH and `environment`."""
     done = subprocess.run(
         command,
-        cwd=home,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **environment},
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from anthropic_server import AnthropicServer
+from counters import printed
 from programs import install, python_folder
 
 from shim.channels.transcript import Transcript
@@ -23,7 +21,6 @@ pytestmark = pytest.mark.e2e
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "qwen"
 SESSION = "33333333-2222-4333-8444-555555555555"
-SECONDS = 90.0
 
 # One object per line: what the SDK knows of the sessions of a folder, then the messages of one of them.
 READER = """
@@ -69,26 +66,11 @@ def bare(message: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in message.items() if name != "usage"}
 
 
-def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
-
-
 def read(home: Path, work: Path) -> tuple[dict[str, Any], list[Any]]:
     """The one session that the SDK lists, and its messages."""
     environment = {"HOME": str(home), "PYTHONPATH": str(python_folder("newest"))}
-    printed = run([sys.executable, "-c", READER, str(work), SESSION], home, environment)
-    session, *messages = (json.loads(line) for line in printed.splitlines())
+    lines = printed([sys.executable, "-c", READER, str(work), SESSION], home, environment)
+    session, *messages = (json.loads(line) for line in lines.splitlines())
     return session, messages
 
 
@@ -125,7 +107,7 @@ def test_the_real_claude_goes_on_with_a_session_and_we_after_it(home: Path, tmp_
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
         claude = [str(install("claude").executable), "-p", "[[text]] go on", "--resume", SESSION]
-        result = json.loads(run([*claude, "--output-format", "json"], work, environment))
+        result = json.loads(printed([*claude, "--output-format", "json"], work, environment))
     assert (result["session_id"], result["is_error"]) == (SESSION, False)
     write_turn(home, work, "And now edit", "0.24.4-edit")
     session, messages = read(home, work)
