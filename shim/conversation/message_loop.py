@@ -22,7 +22,8 @@ from shim.process import strays
 
 if TYPE_CHECKING:
     from shim.channels.stdin import Source
-    from shim.core.claude.control import Control, Wish
+    from shim.core.claude.control import Control
+    from shim.core.claude.control_answers import Wish
     from shim.recording.recorder import Recorder
 
 # Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and then neither an answer
@@ -166,7 +167,7 @@ class MessageLoop(Loop):
 
     async def _obey(self, wishes: "list[Wish]") -> None:
         """Do what a line asked for, once its answer was written. A wish about one turn is never done to the next."""
-        from shim.core.claude.control import Decided, Forbidden, Interrupt, ModeChosen, ModelChosen
+        from shim.core.claude.control_answers import Decided, Forbidden, Interrupt, ModeChosen, ModelChosen
 
         number = self._number
         await self._control_lines()
@@ -228,6 +229,9 @@ class MessageLoop(Loop):
             pump.stop(reason, cause)
             said, _ = pump.close(None)
             self._record_result(pump)
+            if self._control is not None:
+                self._control.withdraw()
+                said = self._control.take() + said
         if self._control is not None:
             self._control.end()
         with anyio.move_on_after(LAST_WORDS_SECONDS):

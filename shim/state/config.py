@@ -99,10 +99,21 @@ class Settings(NamedTuple):
 
 
 # What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call open; nothing, from
-# a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10 s). A vendor that is silent for longer
-# while it is at work has its own (`Vendor.timeouts`).
-TIMEOUTS = {"first_byte_timeout": 120.0, "idle_timeout": 900.0, "tool_timeout": 3600.0, "heartbeat_timeout": 10.0}
-TIMEOUT_VARIABLES = {"idle_timeout": "SHIM_IDLE_TIMEOUT", "tool_timeout": "SHIM_TOOL_TIMEOUT"}
+# a vendor that has given a sign of life in this turn (the Qwen RFC suggests 10 s); no answer of the frontend's to a
+# question, which may be as long as a person takes to come back. A vendor that is silent for longer while it is at work
+# has its own (`Vendor.timeouts`).
+TIMEOUTS = {
+    "first_byte_timeout": 120.0,
+    "idle_timeout": 900.0,
+    "tool_timeout": 3600.0,
+    "heartbeat_timeout": 10.0,
+    "permission_timeout": 24 * 60 * 60.0,
+}
+TIMEOUT_VARIABLES = {
+    "idle_timeout": "SHIM_IDLE_TIMEOUT",
+    "tool_timeout": "SHIM_TOOL_TIMEOUT",
+    "permission_timeout": "SHIM_PERMISSION_TIMEOUT",
+}
 
 LOGS = (*LEVELS, "LEVEL:FILE")
 
@@ -122,6 +133,7 @@ KEYS = {
     "idle_timeout": SECONDS,
     "tool_timeout": SECONDS,
     "heartbeat_timeout": SECONDS,
+    "permission_timeout": SECONDS,
     "end_grace": NUMBER,
     "transcripts": SWITCH,
     "log": TEXT,

@@ -116,6 +116,8 @@ def excluded(request: Request) -> list[str]:
     A tool that stands for its family stays where each call is asked about.
     """
     own = VENDOR.own_names(request.removed)
+    if request.listens and _open(request):  # it would answer its question itself, with nothing
+        own.append("ask_user_question")
     servers = [name for name in request.removed if name.startswith(MCP)]
     spared = FAMILIES if MCP in asks(request) else ()
     return [name for name in dict.fromkeys(own + servers) if name not in spared]

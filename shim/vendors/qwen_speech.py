@@ -21,7 +21,7 @@ MODES = {
     "acceptEdits": "default",  # what the policy then lets run unasked, and no more
     "dontAsk": "default",
     "auto": "auto",
-    "bypassPermissions": "yolo",
+    "bypassPermissions": "default",  # for the rest of the turn; its own would answer its questions with nothing
 }
 # 0.24.4 takes `updatedInput` for its records and runs the call as it was: only a refusal keeps the old input from it.
 CHANGED = (

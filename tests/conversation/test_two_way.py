@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from box import ndjson
 
-from shim.core.claude.permissions import STOPPED
+from shim.core.claude.permissions import STOPPED, UNANSWERED
 from tests.conversation.test_conversation import CONVERSE, U, causes, responses, results, user
 from tests.conversation.test_conversation import request as control
 
@@ -138,7 +138,9 @@ def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
     assert done.status == 0
     request = asked["request"]
     assert (request["tool_name"], request["input"]) == ("Bash", {"command": "touch x"})
-    assert request["tool_use_id"] == "call_1" and request["permission_suggestions"] == []
+    assert request["tool_use_id"] == "call_1"
+    (suggestion,) = (one for one in request["permission_suggestions"] if one["type"] == "addRules")
+    assert suggestion["rules"] == [{"toolName": "Bash", "ruleContent": "touch x *"}]
     kinds = [line["type"] for line in done.lines]
     assert kinds.index("assistant") < kinds.index("control_request") < kinds.index("user")
     assert told(box)[-1] == answer("q1", behavior="allow")
@@ -248,6 +250,41 @@ def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk)
     assert user_texts(done) == [expected]
     assert (done.status, done.result["result"]) == (0, "After.")
     assert len(done.result["permission_denials"]) == 1
+
+
+def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk):
+    box.settings("permission_timeout = 0.3\n")
+    child = box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
+    )
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.line_with(b'"type":"result"')
+        done = running.hang_up()
+    assert told(box)[-1] == answer("q1", behavior="deny", message=UNANSWERED)
+    assert user_texts(done) == [UNANSWERED]
+    assert {"type": "control_cancel_request", "request_id": asked["request_id"]} in done.lines
+    assert (done.status, done.result["result"]) == (0, "After.")
+    assert [denial["tool_name"] for denial in done.result["permission_denials"]] == ["Bash"]
+
+
+def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(box, talk):
+    """C10, S16b"""
+    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["die", "SIGKILL"])
+    with talk(child, *ASKING) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.line_with(b'"type":"result"')
+        done = running.hang_up()
+    assert [line["type"] for line in done.lines[-3:]] == ["control_cancel_request", "user", "result"]
+    assert done.lines[-3]["request_id"] == asked["request_id"]
+    assert done.result["shim"]["cause"] == "signal"
 
 
 def test_a_changed_input_is_never_run_as_it_was(box, talk):

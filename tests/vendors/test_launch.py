@@ -99,6 +99,12 @@ def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_o
     ]
 
 
+@pytest.mark.parametrize(("flags", "has"), [((), True), (("--permission-mode", "bypassPermissions"), False)])
+def test_qwen_has_no_tool_for_questions_where_it_would_answer_them_itself(flags, has):
+    """Measured with 0.24.4: in its widest mode it says to its model that no answers were given, and asks nobody."""
+    assert ("--exclude-tools=ask_user_question" not in launch("qwen", *flags, listens=True).arguments) is has
+
+
 def test_the_first_acai_has_a_subcommand_and_a_prompt_flag():
     started = launch("acai", "--model", "m1", variant="instruct")
     assert started.arguments == ("instruct", "--streaming-json", "--model", "m1", "--prompt", "say hi")

@@ -47,7 +47,7 @@ def test_each_request_has_a_number_of_its_own():
         ("acceptEdits", "default"),
         ("dontAsk", "default"),
         ("auto", "auto"),
-        ("bypassPermissions", "yolo"),
+        ("bypassPermissions", "default"),
     ],
 )
 def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, own):

@@ -23,6 +23,7 @@ OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it i
 HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
 TELL_SECONDS = 60.0  # for a child to read a line; a child that reads nothing for so long is ended
 BEATS = 3  # questions for a sign of life within one heartbeat timeout: two answers may be lost
+HOOKS, ANSWER = "hooks", "answer"  # what is waited for about a question
 LATE_CHUNKS = 256  # that are skipped between two turns; what comes behind them is read as the next answer
 
 
@@ -39,7 +40,8 @@ class ChildPerConversation(ChildDriver):
         self._told = True  # the child has taken its message whole
         self._turning = False
         self._outdated = False  # the child runs in another mode than is asked for by now
-        self._hooks: set[anyio.CancelScope] = set()  # of Claude's settings files, that run
+        # What is waited for about each question, by the vendor's own id: hooks that run, and the frontend's answer.
+        self._waits: dict[tuple[str, str], anyio.CancelScope] = {}
 
     @property
     def _questions(self) -> Control:
@@ -108,7 +110,7 @@ class ChildPerConversation(ChildDriver):
 
     async def _end(self, child: Child, pump: Pump, *, over: bool) -> bool:
         """End a turn, `over` or not; False where the same message has to be said to another child."""
-        self._end_hooks()
+        self._end_waits()
         if not over:
             ended = await self._close(child, pump)
             await self._forget(child)
@@ -231,11 +233,11 @@ class ChildPerConversation(ChildDriver):
         told = Told(facts.rules.session_id, facts.transcript, facts.mode)
         call = permission.call, permission.tool, permission.arguments
         with anyio.CancelScope() as running:
-            self._hooks.add(running)
+            self._waits[HOOKS, permission.request] = running
             verdict = await judged_by_hooks(launcher.policy, *call, told, launcher.child_environment)
-        self._hooks.discard(running)
         if running.cancelled_caught:
             return
+        self._waits.pop((HOOKS, permission.request), None)
         stands, decision = self._questions.judged(permission, verdict)
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             if stands:
@@ -249,29 +251,37 @@ class ChildPerConversation(ChildDriver):
             await self.decide(permission, decision)
         elif self._questions.holds(permission):
             self._tasks.start_soon(self._release, permission)
-        elif self._questions.patience:
+        else:
             self._tasks.start_soon(self._expire, permission)
 
     async def _release(self, permission: Permission) -> None:
         """Put a question without the hooks that have not answered in HOOK_SECONDS."""
         await anyio.sleep(HOOK_SECONDS)
-        decision = self._questions.overdue(permission)
-        with contextlib.suppress(FrontendGoneError):  # the turn finds out too
-            await self._output.lines(self._questions.take())
-            if decision is not None:
-                await self.decide(permission, decision)
+        if self._questions.holds(permission):
+            decision = self._questions.overdue(permission)
+            with contextlib.suppress(FrontendGoneError):  # the turn finds out too
+                await self._put(permission, decision)
 
     async def _expire(self, permission: Permission) -> None:
         """Answer a question ourselves if the frontend does not answer in time."""
-        await anyio.sleep(self._questions.patience)
+        patience = min(self._questions.patience, self.launcher.timeouts["permission_timeout"])
+        with anyio.CancelScope() as waiting:
+            self._waits[ANSWER, permission.request] = waiting
+            await anyio.sleep(patience)
+        if waiting.cancelled_caught:
+            return
+        self._waits.pop((ANSWER, permission.request), None)
         decision = self._questions.expired(permission)
         if decision is not None:
-            with contextlib.suppress(FrontendGoneError):
+            with contextlib.suppress(FrontendGoneError):  # the turn finds out too
+                await self._output.lines(self._questions.take())
                 await self.decide(permission, decision)
 
-    def _end_hooks(self) -> None:
-        for running in self._hooks:
-            running.cancel()
+    def _end_waits(self) -> None:
+        """Nothing is asked any more: neither hooks nor answers are waited for."""
+        for waiting in self._waits.values():
+            waiting.cancel()
+        self._waits.clear()
 
     def _allowed_before(self, permission: Permission) -> Decision | None:
         """A call that is made again as the frontend changed it: allowed, once."""
@@ -284,6 +294,8 @@ class ChildPerConversation(ChildDriver):
     async def decide(self, permission: Permission, decision: Decision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
         child, pump = self._child, self.pump
+        if (waiting := self._waits.pop((ANSWER, permission.request), None)) is not None:
+            waiting.cancel()
         if child is None or pump is None:
             return
         call = {"tool": permission.tool, "input": permission.arguments, "call": permission.call}
@@ -334,7 +346,7 @@ class ChildPerConversation(ChildDriver):
 
     async def interrupt(self) -> None:
         """Tell the vendor to stop; a child that does not obey in time is ended."""
-        self._end_hooks()
+        self._end_waits()
         if self._interrupted:
             return
         self._interrupted = True  # for a turn that has no child at this moment too

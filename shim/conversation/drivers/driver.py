@@ -126,6 +126,8 @@ class ChildDriver:
         """Give the frontend its lines, and carry out the commands that came with them."""
         for command in commands:
             self._note(command)
+        if Stage.FINISHED in commands:
+            said = self._withdrawn() + said
         if said:
             await self._output.lines(said)
         else:
@@ -168,7 +170,14 @@ class ChildDriver:
                     self._control.observe(one, last=command.last)
                 said = self._control.take() + said
             self._note(command)
-        await self._output.lines(said)
+        await self._output.lines(self._withdrawn() + said)
+
+    def _withdrawn(self) -> bytes:
+        """What takes open questions back from the frontend, in front of the result: nothing may stand behind it."""
+        if self._control is None:
+            return b""
+        self._control.withdraw()
+        return self._control.take()
 
     async def _pump(self, child: Child, pump: Pump) -> bool:
         """Pump until the turn is over (True), or until stdout is at its end or a deadline has passed (False)."""

@@ -8,88 +8,60 @@ cannot be read is skipped with a word on stderr, where the real one ends (C13).
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.control_answers import ANSWERS, RefusalError
+from shim.core.claude.control_answers import (
+    ANSWERS,
+    Decided,
+    Forbidden,
+    Interrupt,
+    Lines,
+    ModeChosen,
+    ModelChosen,
+    RefusalError,
+    Wish,
+)
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks.callbacks import Seen, Verdict, Verdicts, bound, described, read_verdict
 from shim.core.claude.messages import Message, read_line, read_message
 from shim.core.claude.permissions import (
     CLOSED_STREAM,
+    QUESTION,
     RULED,
+    UNANSWERED,
     UNASKED,
     Decision,
     Permission,
-    added_rules,
+    asked_about,
+    changes,
     chosen_mode,
     read_decision,
 )
 from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
-from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.typed import Any
 
 TOO_LARGE = "The call is too large to be asked about ({size} bytes)."
+TOO_MANY = "Too many questions are open already; this one was put to nobody."
+QUESTIONS = 1000  # that are open at once
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
 
-class Interrupt(NamedTuple): ...
-
-
-class ModelChosen(NamedTuple):
-    """Another model from the next request on; None is the vendor's own."""
-
-    model: str | None
-
-
-class ModeChosen(NamedTuple):
-    mode: str
-
-
-class Forbidden(NamedTuple):
-    """A hook denied a call that the vendor runs without asking."""
-
-    call: str
-    reason: str
-
-
-class Decided(NamedTuple):
-    permission: Permission
-    decision: Decision
-
-
-Wish = Interrupt | ModelChosen | ModeChosen | Decided | Forbidden
-
-
-class Control:
+class Control(Lines):
     """One frontend. `messages` wait for their turn; `complaints` are lines for stderr.
 
     `mint` gives a fresh uuid, `now` the time as ISO text.
     """
 
     def __init__(self, facts: Facts, mint: Callable[[], str], now: Callable[[], str]) -> None:
-        self.facts: Facts = facts
+        super().__init__(facts, mint)
         self.messages: deque[Message] = deque()
-        self.complaints: list[str] = []
-        self.running = False
         self._deaf = False
-        self._mint = mint
         self._now = now
-        self._lines: list[bytes] = []
         self._asked: dict[str, Permission] = {}
         self._hooked: dict[str, Seen] = {}
         self._held: dict[str, Permission] = {}
         self._verdicts = Verdicts()
         self._ran: dict[str, None] = {}
-
-    def take(self) -> bytes:
-        """The lines for stdout, since the last call."""
-        data = b"".join(self._lines)
-        self._lines.clear()
-        return data
-
-    def give_back(self, data: bytes) -> None:
-        """Lines that could not be written yet: they come first at the next `take`."""
-        if data:
-            self._lines.insert(0, data)
 
     # -- what the frontend says ---------------------------------------------------------------------------
 
@@ -112,8 +84,16 @@ class Control:
 
     def closed(self) -> list[Wish]:
         """The frontend's stdin has ended: every open question and every later one is answered by us."""
-        self._deaf = True
-        return self._give_up(CLOSED_STREAM)
+        self._deaf, asking = True, bool(self._asked)
+        wishes = self._give_up(CLOSED_STREAM)
+        if asking:
+            self.state("running")
+        return wishes
+
+    def withdraw(self) -> None:
+        """The turn ends: the frontend need not answer what is still open. Said in front of the result (S16b)."""
+        for identity in list(self._asked):
+            self._cancel(identity)
 
     def _user(self, event: Mapping[str, Any], size: int) -> None:
         try:
@@ -148,8 +128,11 @@ class Control:
         return []
 
     def _interrupt(self, identity: object) -> list[Wish]:
+        asking = bool(self._asked)
         wishes = self._give_up("") if self.running else []
         self._answer(identity, {"still_queued": [message.uuid for message in self.messages if message.uuid]})
+        if asking:
+            self.state("running")
         return [*wishes, Interrupt()] if self.running else []
 
     def _response(self, event: Mapping[str, Any]) -> list[Wish]:
@@ -164,9 +147,8 @@ class Control:
         asked = self._asked.pop(identity, None)
         if asked is None:
             return []
-        if not self._asked:
-            self.state("running")
-        self.facts.add(added_rules(response))
+        self._resume()
+        self.facts.change(changes(response))
         return [Decided(asked, self._judged(asked, response)), *self._choose(response)]
 
     def _shown(self, permission: Permission) -> Mapping[str, Any]:
@@ -202,21 +184,35 @@ class Control:
 
     def _give_up(self, message: str) -> list[Wish]:
         """Refuse every open question. No `message`: on an interrupt, which also cancels them at the frontend (C10)."""
-        asked, self._asked = self._asked, {}
+        refused = [*self._asked.values(), *self._held.values()]
         if not message:
-            self._lines += [dump({"type": "control_cancel_request", "request_id": it}) + b"\n" for it in asked]
-        held, self._held = self._held, {}
+            self._lines += map(_cancelled, self._asked)
+        self._asked.clear()
+        self._held.clear()
         self._hooked.clear()
-        refused = [*asked.values(), *held.values()]
         return [Decided(it, Decision(False, message=message, interrupt=not message)) for it in refused]
 
     # -- what we ask and tell -----------------------------------------------------------------------------
 
-    patience = 0.0  # seconds that a question waits for its answer; 0: as long as it takes
+    patience = float("inf")  # seconds that a question may wait for its answer, whatever the settings allow
 
     def expired(self, permission: Permission) -> Decision | None:
-        """The decision about a question that has waited for `patience`; None if it was answered."""
-        return None
+        """The denial of a question that has waited for too long; None if it was answered."""
+        identity = next((identity for identity, asked in self._asked.items() if asked is permission), None)
+        if identity is None:
+            return None
+        self._cancel(identity)
+        return Decision(False, message=UNANSWERED)
+
+    def _cancel(self, identity: str) -> None:
+        """The frontend need not answer a question any more."""
+        del self._asked[identity]
+        self._lines.append(_cancelled(identity))
+        self._resume()
+
+    def _resume(self) -> None:
+        if not self._asked:
+            self.state("running")
 
     def ask(self, permission: Permission) -> Decision | None:
         """Put a question of the vendor's to the frontend; the decision, where the frontend need not be asked."""
@@ -233,22 +229,15 @@ class Control:
         ruled = self.facts.verdict(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
-        if ruled.decided == "allow":
+        if ruled.decided == "allow" and (permission.tool != QUESTION or "answers" in shown):
             return Decision(True, changed=changed, announced=hook.allow is None)
-        if self.facts.prompts and self._deaf:
-            return Decision(False, message=CLOSED_STREAM)
+        if self.facts.prompts and (self._deaf or len(self._asked) >= QUESTIONS):
+            return Decision(False, message=CLOSED_STREAM if self._deaf else TOO_MANY)
         if not self.facts.prompts or self.facts.mode == "dontAsk":
             reason = hook.reason if hook.asks else UNASKED.format(tool=permission.tool)
             return Decision(False, message=reason, announced=False)
-        question = {
-            "subtype": "can_use_tool",
-            "tool_name": permission.tool,
-            "display_name": permission.tool,
-            "input": shown,
-            "permission_suggestions": [],
-            "tool_use_id": permission.call,
-        }
-        identity = self._mint()
+        identity, suggestions = self._mint(), self.facts.suggested(permission.tool, shown)
+        question = asked_about(permission, shown, suggestions, self.facts.rules.cwd)
         line = dump({"type": "control_request", "request_id": identity, "request": question}) + b"\n"
         if len(line) > self.facts.rules.line_bytes:
             return Decision(False, message=TOO_LARGE.format(size=len(line)))
@@ -358,36 +347,6 @@ class Control:
             memory.clear()
         self.state("idle")
 
-    def state(self, state: str) -> None:
-        """Tell the session's state to a frontend that wants to know (contract 5.13)."""
-        if self.facts.rules.state_events and (self.running or state == "idle"):
-            hidden = {"sdk_host_only": True} if self.facts.rules.state_events == "host" else {}
-            self.system("session_state_changed", state=state, **hidden)
 
-    def system(self, subtype: str, **fields: object) -> None:
-        """A `system` line beside the conversation."""
-        line = {"type": "system", "subtype": subtype, **fields}
-        self._say(line | {"uuid": self._mint(), "session_id": self.facts.rules.session_id})
-
-    # -- how it is done -----------------------------------------------------------------------------------
-
-    def _answer(self, identity: object, body: object) -> None:
-        response = {"subtype": "success", "request_id": identity}
-        if body is not None:
-            response["response"] = body
-        self._say({"type": "control_response", "response": response})
-
-    def _refuse(self, identity: object, refusal: RefusalError) -> None:
-        response = {"subtype": "error", "request_id": identity, "error": str(refusal)}
-        if refusal.code:
-            response["error_code"] = refusal.code
-        self._say({"type": "control_response", "response": response})
-
-    def _say(self, line: Mapping[str, Any]) -> None:
-        dumped = dump(line)
-        if len(dumped) > self.facts.rules.line_bytes:
-            dumped = dump(fit_line(line, self.facts.rules.line_bytes))
-        self._lines.append(dumped + b"\n")
-
-    def _complain(self, text: str) -> None:
-        self.complaints.append(f"{text}; the line was skipped\n")
+def _cancelled(identity: str) -> bytes:
+    return dump({"type": "control_cancel_request", "request_id": identity}) + b"\n"

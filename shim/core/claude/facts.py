@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.argv.models import DEFAULT, claudes
-from shim.core.policy.policy import BYPASS, MODES, Policy, Verdict
+from shim.core.policy.policy import ANSWER, BYPASS, MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from shim.core.claude.hooks.callbacks import Hooks
     from shim.core.claude.hooks.callbacks import Verdict as HookVerdict
+    from shim.core.claude.permissions import FolderChange, RuleChange
 
 MODE_NAMES = tuple(sorted(MODES))
 
@@ -128,10 +129,33 @@ class Facts:
         judge = Judge(self.policy, asks_all=self.serving.asks_all)
         return judge.verdict(tool, arguments, self.mode, allowed=allowed, asks=asks)
 
-    def add(self, rules: Mapping[str, Iterable[str]]) -> None:
-        """Rules for the rest of this session, "allow", "ask" and "deny": the frontend's user said so."""
-        if self.policy is not None:
-            self.policy.add({kind: read_rules(said, source="an answer") for kind, said in rules.items()})
+    def change(self, changes: "Iterable[RuleChange | FolderChange]") -> None:
+        """Change rules and folders for the rest of this session: the frontend's user said so."""
+        from shim.core.claude.permissions import RuleChange
+
+        policy = self.policy
+        if policy is None:
+            return
+        for change in changes:
+            if isinstance(change, RuleChange):
+                rules = read_rules(change.rules, source=ANSWER)
+                if change.how != "add":
+                    policy.drop(change.kind, rules if change.how == "remove" else None)
+                if change.how != "remove":
+                    policy.add({change.kind: rules})
+            elif change.how == "add":
+                policy.open(change.directories)
+            else:
+                policy.close(change.directories)
+
+    def suggested(self, tool: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The updates of permissions that would have allowed a call."""
+        if self.policy is None:
+            return []
+        from shim.core.policy.suggestions import EDITING, suggested
+
+        edits = self.mode == "default" and EDITING in self.serving.modes
+        return suggested(self.policy, tool, arguments, self.mode, edits=edits)
 
     def resolved_model(self) -> str:
         return self.model or self.known_model or "default"

@@ -1,14 +1,20 @@
 """A vendor's question whether a call may run, and the frontend's answer (contract C9, 6.2, 6.3)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from shim.core.reading.typed import Any, NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
+if TYPE_CHECKING:
+    from shim.core.policy.policy import Decided
+
+QUESTION = "AskUserQuestion"  # a call that is a question to the person: no rule and no mode answers it
+UNANSWERED = "Nobody answered the question about this call in time (permission_timeout), so it was not run."
 UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
 RULED = "{tool} was denied: {why}."
 FAILED = "Tool permission request failed: Error: {error}"
 CLOSED_STREAM = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
 TURN_OVER = "The turn is over."
+DESCRIBING = ("description", "file_path", "notebook_path", "url", "query")  # what a dialog says of a call in a line
 STOPPED = (  # what a call says that a question was open about when the turn was stopped (6.3)
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
@@ -44,15 +50,58 @@ class Decision(NamedTuple):
     announced: bool = True
 
 
-def added_rules(response: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The rules that an answer adds from now on, "allow", "ask" and "deny" (`updatedPermissions`, 6.3)."""
-    found: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
+def asked_about(
+    permission: Permission, shown: Mapping[str, Any], suggestions: list[dict[str, Any]], cwd: str
+) -> dict[str, Any]:
+    """The `can_use_tool` request about a call whose arguments are `shown` (6.2)."""
+    described = next((shown[key] for key in DESCRIBING if isinstance(shown.get(key), str)), "")
+    question: dict[str, Any] = {
+        "subtype": "can_use_tool",
+        "tool_name": permission.tool,
+        "display_name": permission.tool,
+        "input": shown,
+    }
+    if described:
+        question["description"] = described.removeprefix(f"{cwd}/")
+    if permission.tool == QUESTION:
+        question["requires_user_interaction"] = True
+    else:
+        question["permission_suggestions"] = suggestions
+    return question | {"tool_use_id": permission.call}
+
+
+class RuleChange(NamedTuple):
+    """Rules that an answer adds, replaces or removes: `how` is "add", "replace" or "remove", `kind` as in a policy."""
+
+    how: str
+    kind: "Decided"
+    rules: tuple[str, ...]
+
+
+class FolderChange(NamedTuple):
+    """Folders that an answer adds or removes."""
+
+    how: str
+    directories: tuple[str, ...]
+
+
+def changes(response: Mapping[str, Any]) -> "Iterator[RuleChange | FolderChange]":
+    """What an answer changes of the rules and folders of the session (`updatedPermissions`, 6.3)."""
     for update in _updates(response):
-        if update.get("type") == "addRules" and update.get("behavior") in found:
-            rules = update.get("rules")
-            said = [_rule(rule) for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
-            found[update["behavior"]] += [rule for rule in said if rule]
-    return found
+        said, kind = str(update.get("type")), update.get("behavior")
+        how = next((how for how in ("add", "replace", "remove") if said.startswith(how)), "")
+        if said == f"{how}Rules" and kind in ("allow", "ask", "deny"):
+            rules = (_rule(rule) for rule in _list(update.get("rules")) if isinstance(rule, dict))
+            yield RuleChange(how, kind, tuple(rule for rule in rules if rule))
+        elif said == f"{how}Directories" and how != "replace":
+            named = (
+                one for one in _list(update.get("directories")) if isinstance(one, str) and one and "\0" not in one
+            )
+            yield FolderChange(how, tuple(named))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def chosen_mode(response: Mapping[str, Any]) -> object:
@@ -64,7 +113,7 @@ def chosen_mode(response: Mapping[str, Any]) -> object:
 def _updates(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     answer = response.get("response")
     said = answer.get("updatedPermissions") if isinstance(answer, dict) and answer.get("behavior") == "allow" else None
-    return [update for update in said if isinstance(update, dict)] if isinstance(said, list) else []
+    return [update for update in _list(said) if isinstance(update, dict)]
 
 
 def _rule(rule: Mapping[str, Any]) -> str:

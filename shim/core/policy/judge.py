@@ -273,7 +273,7 @@ def _about_argument(rule: Rule, arguments: Mapping[str, Any]) -> bool:
     """Whether a rule that narrows is about a call by its address or another argument. What cannot be told is."""
     content = rule.content or ""
     if content.startswith(DOMAIN):
-        host = _host(arguments.get("url"))
+        host = host_of(arguments.get("url"))
         wanted = content[len(DOMAIN) :].lower()
         return host is None or host == wanted or (wanted.startswith("*.") and host.endswith(wanted[1:]))
     said = [value for value in arguments.values() if isinstance(value, str)]
@@ -283,10 +283,10 @@ def _about_argument(rule: Rule, arguments: Mapping[str, Any]) -> bool:
 def _allows_address(rule: Rule, arguments: Mapping[str, Any]) -> bool:
     """Whether a rule allows a call by its address."""
     content = rule.content or ""
-    return content.startswith(DOMAIN) and _host(arguments.get("url")) == content[len(DOMAIN) :].lower()
+    return content.startswith(DOMAIN) and host_of(arguments.get("url")) == content[len(DOMAIN) :].lower()
 
 
-def _host(url: object) -> str | None:
+def host_of(url: object) -> str | None:
     """The host of an address; None for an address that two programs may read differently."""
     import re
 

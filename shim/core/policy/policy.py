@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BYPASS = "bypassPermissions"
 MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS)
+ANSWER = "an answer"  # where a rule comes from that a person added while the conversation ran
 STRUCTURED = "StructuredOutput"  # the call that carries an answer to --json-schema; no rule takes it away
 ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer
 NARROWING_RULES = 10_000
@@ -98,6 +99,43 @@ class Policy:
             and (name == STRUCTURED or not any(rule.names(name, narrows=True) for rule in denied))
             and (self.only is None or SAME.get(name, name) in self.only or name == STRUCTURED)
         ]
+
+    def drop(self, kind: "Decided", rules: Iterable[Rule] | None = None) -> None:
+        """Take back rules of a person's answers: these, or all of a kind. Rules from elsewhere stay."""
+        gone = None if rules is None else {(rule.tool, rule.content) for rule in rules}
+
+        def kept(held: tuple[Rule, ...]) -> tuple[Rule, ...]:
+            return tuple(
+                rule
+                for rule in held
+                if rule.source != ANSWER or (gone is not None and (rule.tool, rule.content) not in gone)
+            )
+
+        if kind == "allow":
+            self.allowed = kept(self.allowed)
+        elif kind == "ask":
+            self.ask = kept(self.ask)
+        else:
+            self.deny = kept(self.deny)
+
+    def close(self, directories: Iterable[str]) -> None:
+        """Work in fewer folders again."""
+        gone = frozenset(directories)
+        self.place = self.place._replace(directories=tuple(one for one in self.place.directories if one not in gone))
+
+    def widened(self, allow: Iterable[Rule] = (), directories: Iterable[str] = ()) -> "Policy":
+        """The policy with more rules that allow, and more folders to work in."""
+        import copy
+
+        wider = copy.copy(self)
+        wider.allowed = (*self.allowed, *allow)
+        wider.open(directories)
+        return wider
+
+    def open(self, directories: Iterable[str]) -> None:
+        """Work in more folders."""
+        known = dict.fromkeys((*self.place.directories, *directories))
+        self.place = self.place._replace(directories=tuple(known)[-ADDED_RULES:])
 
     def add(self, rules: Mapping[str, Iterable[Rule]]) -> None:
         """Add rules of a person's answer, "allow", "ask" and "deny". A denied call stays denied."""

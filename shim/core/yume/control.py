@@ -13,11 +13,12 @@ of a message, is heard and means nothing. A frame that cannot be read is skipped
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.control import KIND_CHARACTERS, Control, Decided, Interrupt, ModeChosen, Wish
+from shim.core.claude.control import KIND_CHARACTERS, Control
+from shim.core.claude.control_answers import Decided, Interrupt, ModeChosen, Wish
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import read_line, read_message
-from shim.core.claude.permissions import CLOSED_STREAM, RULED, UNASKED, Decision, Permission
+from shim.core.claude.permissions import CLOSED_STREAM, QUESTION, RULED, UNASKED, Decision, Permission
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
@@ -29,6 +30,7 @@ APPROVAL_SECONDS = 600.0
 EARLY_APPROVALS = 1000  # approvals that came before the vendor asked: the frontend has seen the call already
 UNANSWERED = "Nobody approved this call in time."
 DENIED = "The call was denied."
+UNANSWERABLE = "This frontend can approve a call, but has no way to answer a question. Go on without the answer."
 STOPPED = "The turn was stopped before this call was approved."
 
 
@@ -133,6 +135,8 @@ class YumeControl(Control):
         ruled = self.facts.verdict(permission.tool, shown, hook)
         if ruled.decided == "deny":
             return Decision(False, message=RULED.format(tool=permission.tool, why=ruled.why), announced=False)
+        if permission.tool == QUESTION:
+            return Decision(False, message=UNANSWERABLE, announced=False)
         changed = None if shown == permission.arguments else shown
         if ruled.decided == "allow" and (ruled.ruled or not self.facts.prompts):  # a person approves every other call
             return Decision(True, changed=changed)
@@ -149,6 +153,9 @@ class YumeControl(Control):
         self._pen.expose(permission.call)
         self._asked[permission.call] = permission
         return None
+
+    def withdraw(self) -> None:
+        """Nothing: Yume knows by the result that nothing is asked any more."""
 
     def expired(self, permission: Permission) -> Decision | None:
         """The denial of a call without an answer in time (R14); None if it was answered."""

@@ -7,10 +7,10 @@ import pytest
 from ruling import policy
 from support import facts_of
 
-from shim.core.claude.control import Control, Decided, Interrupt, ModeChosen, ModelChosen
-from shim.core.claude.control_answers import ANSWERS
+from shim.core.claude.control import QUESTIONS, Control
+from shim.core.claude.control_answers import ANSWERS, Decided, Interrupt, ModeChosen, ModelChosen
 from shim.core.claude.facts import Serving
-from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
+from shim.core.claude.permissions import CLOSED_STREAM, UNANSWERED, Decision, Permission, RuleChange
 from shim.core.reading.account import printable
 
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
@@ -234,6 +234,104 @@ def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
     assert decided == Decided(ASKED, Decision(False, message=CLOSED_STREAM)) and closed.take() == b""
 
 
+def states(one):
+    return [line["state"] for line in map(json.loads, one.take().splitlines()) if "state" in line]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "the end of stdin", "too late", "the end of the turn"])
+def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
+    """C17"""
+    one = control(state_events="host")
+    one.begin("hi")
+    one.ask(ASKED)
+    assert states(one) == ["running", "requires_action"]
+    if how == "interrupt":
+        ask_to_stop = {"type": "control_request", "request_id": "r", "request": {"subtype": "interrupt"}}
+        one.receive(json.dumps(ask_to_stop).encode())
+    elif how == "the end of stdin":
+        one.closed()
+    elif how == "too late":
+        one.expired(ASKED)
+    else:
+        one.withdraw()
+    assert states(one) == ["running"] and not one.asking
+
+
+def test_questions_are_answered_in_any_order_and_each_only_once():
+    """C9, C17"""
+    one = control(state_events="visible")
+    second = ASKED._replace(request="q2", call="call_2")
+    one.begin("hi")
+    one.ask(ASKED)
+    one.ask(second)
+    first_line, second_line = (line for line in map(json.loads, one.take().splitlines()) if "request" in line)
+    assert give(one, second_line["request_id"], behavior="deny", message="no") == [
+        Decided(second, Decision(False, message="no"))
+    ]
+    assert states(one) == [] and one.asking
+    assert give(one, first_line["request_id"], behavior="allow") == [Decided(ASKED, Decision(True))]
+    assert states(one) == ["running"] and not one.asking
+    assert give(one, second_line["request_id"], behavior="allow") == []
+
+
+def test_a_question_that_nobody_answered_in_time_is_denied_and_taken_back():
+    one = control()
+    one.begin("hi")
+    one.ask(ASKED)
+    one.take()
+    assert one.expired(ASKED) == Decision(False, message=UNANSWERED)
+    assert json.loads(one.take()) == {"type": "control_cancel_request", "request_id": "uuid-1"}
+    assert one.expired(ASKED) is None and give(one, "uuid-1", behavior="allow") == []
+
+
+def test_an_answer_in_time_leaves_nothing_to_deny():
+    one = control()
+    one.ask(ASKED)
+    give(one, "uuid-1", behavior="allow")
+    assert one.expired(ASKED) is None
+
+
+def test_open_questions_are_bounded():
+    one = control()
+    asked = [one.ask(ASKED._replace(request=f"q{number}", call=f"call_{number}")) for number in range(QUESTIONS + 1)]
+    assert asked[:-1] == [None] * QUESTIONS
+    assert asked[-1] is not None and not asked[-1].allow
+
+
+CHOICE = ASKED._replace(tool="AskUserQuestion", arguments={"questions": [{"question": "Which?"}]})
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"policy": policy()},
+        {"policy": policy(allow=["AskUserQuestion"])},
+        {"policy": policy(), "mode": "bypassPermissions"},
+        {"policy": policy(), "mode": "plan"},
+    ],
+)
+def test_a_question_to_the_person_is_asked_whatever_is_allowed(facts):
+    """As the real claude 2.1.329 did in each of these modes."""
+    one = control(**facts)
+    assert one.ask(CHOICE) is None
+    request = json.loads(one.take())["request"]
+    assert request["requires_user_interaction"] is True and "permission_suggestions" not in request
+
+
+@pytest.mark.parametrize(
+    "facts", [{"mode": "dontAsk"}, {"prompts": False}, {"prompts": False, "mode": "bypassPermissions"}]
+)
+def test_a_question_to_the_person_that_nobody_can_answer_is_denied(facts):
+    decision = control(policy=policy(), **facts).ask(CHOICE)
+    assert decision is not None and not decision.allow
+
+
+def test_a_question_to_the_person_that_a_hook_answered_is_not_asked():
+    one = control(policy=policy(allow=["AskUserQuestion"]))
+    answered = CHOICE._replace(arguments={**CHOICE.arguments, "answers": {"Which?": "this"}})
+    assert one.ask(answered) == Decision(True)
+
+
 def test_a_message_that_waits_can_be_taken_back():
     one = control()
     one.receive(b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hi"}}')
@@ -328,6 +426,9 @@ ALWAYS = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "tou
         (ALWAYS | {"rules": [7, {"ruleContent": "touch a"}]}, True),
         (ALWAYS | {"rules": "Bash"}, True),
         (ALWAYS | {"type": "removeRules"}, True),
+        (ALWAYS | {"type": "replaceRules"}, False),
+        ({"type": "addDirectories", "directories": 7}, True),
+        ({"type": "nothingRules", "rules": [{"toolName": "Bash"}], "behavior": "allow"}, True),
         (7, True),
     ],
 )
@@ -342,11 +443,33 @@ def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_aga
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
 def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
     one = control(policy=policy(allow=["Bash"]), mode="bypassPermissions")
-    one.facts.add({"ask": ["Bash(touch b)"]})
+    one.facts.change([RuleChange("add", "ask", ("Bash(touch b)",))])
     assert one.ask(TOUCH._replace(arguments={"command": "touch b"})) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
     decision = one.ask(TOUCH._replace(request="q2", call="call_2"))
     assert (decision and decision.allow) is became
+
+
+def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
+    one = control(policy=policy(allow=["Bash(mkdir:*)"]))
+    one.ask(TOUCH)
+    give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
+    assert one.ask(TOUCH) == Decision(True)
+    one.facts.change([RuleChange("replace", "allow", ())])
+    assert one.ask(TOUCH) is None
+    assert one.ask(TOUCH._replace(arguments={"command": "mkdir a"})) == Decision(True)
+
+
+def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
+    one = control(policy=policy(), mode="acceptEdits")
+    write = ASKED._replace(tool="Write", arguments={"file_path": "/elsewhere/a", "content": "x"})
+    assert one.ask(write) is None
+    folder = {"directories": ["/elsewhere"], "destination": "session"}
+    give(one, "uuid-1", behavior="allow", updatedPermissions=[{"type": "addDirectories", **folder}])
+    assert one.ask(write) == Decision(True)
+    one.ask(TOUCH._replace(arguments={"command": "reboot"}))
+    give(one, "uuid-2", behavior="allow", updatedPermissions=[{"type": "removeDirectories", **folder}])
+    assert one.ask(write) is None
 
 
 def test_a_denial_allows_nothing_for_good():

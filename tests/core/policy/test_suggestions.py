@@ -1,0 +1,85 @@
+"""What a person could allow for the rest of the conversation: the rows were asked of the real claude 2.1.329."""
+
+import pytest
+from ruling import policy
+
+from shim.core.policy.policy import ANSWER
+from shim.core.policy.rules import Rule, read_rules
+from shim.core.policy.suggestions import INTERACTIVE, suggested
+
+EDITS = "setMode acceptEdits"
+
+
+def said(tool, arguments, mode="default", *, edits=True, **rules):
+    """The suggestions, a text each."""
+    found = []
+    for one in suggested(policy(**rules), tool, arguments, mode, edits=edits):
+        assert one["destination"] == "session"
+        if one["type"] == "addRules":
+            found.append(", ".join(str(Rule(rule["toolName"], rule.get("ruleContent"))) for rule in one["rules"]))
+        else:
+            found.append(f"{one['type']} {one.get('mode') or ' '.join(one['directories'])}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("touch one", ["Bash(touch one *)", EDITS]),
+        ("touch /tmp/zz-one", ["Bash(touch /tmp/zz-one)", "addDirectories /tmp", EDITS]),
+        ("npm run build", ["Bash(npm run *)"]),
+        ("git push origin main", ["Bash(git push *)"]),
+        ("cd /tmp && touch x", []),
+        ("python3 a.py && node b.js", ["Bash(python3 a.py), Bash(node b.js)"]),
+        ("rm -rf foo", ["Bash(rm -rf foo)", EDITS]),
+        ("curl http://x.invalid/a", ["Bash(curl http://x.invalid/a)"]),
+        ("cp a b", ["Bash(cp a *)", EDITS]),
+        ("sed -i s/a/b/ hello.txt", ["Bash(sed -i s/a/b/ hello.txt)", EDITS]),
+        ("rm *.txt", []),  # as a rule its star would say more than it does here
+        ("touch $(make)", []),
+        ("x " + "y" * 2000, []),
+    ],
+)
+def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(command, expected):
+    assert said("Bash", {"command": command}) == expected
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        ("Write", {"file_path": "/work/made", "content": "x"}, [EDITS]),
+        ("Write", {"file_path": "/tmp/made", "content": "x"}, ["addDirectories /tmp", EDITS]),
+        ("Edit", {"file_path": "/work/a", "old_string": "a", "new_string": "b"}, [EDITS]),
+        ("Write", {"file_path": "/work/.git/hooks/pre-push", "content": "x"}, []),
+        ("Read", {"file_path": "/etc/hosts"}, ["Read(//etc/**)"]),
+        ("Read", {"file_path": "/etc/ssl/openssl.cnf"}, ["Read(//etc/ssl/**)"]),
+        ("WebFetch", {"url": "http://example.com/a", "prompt": "x"}, ["WebFetch(domain:example.com)"]),
+        ("WebFetch", {"url": "no address"}, []),
+        ("WebSearch", {"query": "x y"}, ["WebSearch"]),
+        ("mcp__notes__add", {"text": "x"}, ["mcp__notes__add"]),
+        *((tool, {}, []) for tool in INTERACTIVE),
+    ],
+)
+def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, arguments, expected):
+    assert said(tool, arguments) == expected
+
+
+def test_nothing_is_suggested_where_a_rule_would_ask_again():
+    assert said("Bash", {"command": "touch one"}, ask=["Bash(touch:*)"]) == []
+
+
+def test_the_mode_for_edits_is_suggested_only_where_it_can_be_chosen():
+    assert said("Write", {"file_path": "/work/made"}, edits=False) == []
+    assert said("Write", {"file_path": "/tmp/made"}, "acceptEdits", edits=False) == ["addDirectories /tmp"]
+
+
+@pytest.mark.parametrize("command", ["touch one", "git push origin main", "python3 a.py && node b.js", "cp a b"])
+def test_a_rule_that_is_suggested_allows_the_call(command):
+    from shim.core.policy.judge import Judge
+
+    one = policy()
+    (update, *_) = suggested(one, "Bash", {"command": command}, "default", edits=False)
+    rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]
+    assert Judge(one).verdict("Bash", {"command": command}, "default").decided == "ask"
+    one.add({"allow": read_rules(rules, source=ANSWER)})
+    assert Judge(one).verdict("Bash", {"command": command}, "default").decided == "allow"
