@@ -79,8 +79,8 @@ def put(flag: str, text: str) -> None:
 
 
 def out(text: str) -> None:
-    """Write to stdout, at once."""
-    _write(1, text.encode())
+    """Write to stdout, at once; a lone surrogate stands for a byte that is not UTF-8."""
+    _write(1, text.encode(errors="surrogateescape"))
 
 
 def complain(text: str) -> None:

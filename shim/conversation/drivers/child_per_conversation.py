@@ -217,6 +217,9 @@ class ChildPerConversation(ChildDriver):
     async def _ask(self, permission: Permission) -> None:
         if self._stage is Stage.FINISHED:  # a question behind the result is put to nobody (contract S16b)
             permission = permission._replace(refusal=permission.refusal or TURN_OVER)
+        elif self._interrupted:  # nor is one behind an interrupt
+            await self.decide(permission, Decision(False, interrupt=True))
+            return
         decision = self._allowed_before(permission)
         if decision is None and not permission.refusal and self.launcher.policy.hooks:
             self._questions.hold(permission)

@@ -173,15 +173,18 @@ class Link:
         return _line(id=identity, **body)
 
     def question(self, identity: object, call: str, options: object, words: str = "") -> str | None:
-        """The name under which a question about a call is kept until `decide`; None where it has its answer by now.
+        """The name under which a question about a call is kept until `decide`; None where nobody is to be asked.
 
-        That is where too many are open. A call may be asked about again, for each thing that it does: the answer is
-        the same as long as the frontend would be shown the same `words`.
+        It has its answer by now where too many are open, and none where its id is that of an open question. A call may
+        be asked about again, for each thing that it does: the answer is the same as long as the frontend would be shown
+        the same `words`.
         """
+        request = dump(identity).decode()
+        if request in self._questions:  # an answer to this id would be taken for the answer to the open question
+            return None
         if len(self._questions) >= REQUESTS:
             self.outbox.append(self.answer(identity, result=CANCELLED))
             return None
-        request = dump(identity).decode()
         self._questions[request] = identity, call, words, [one for one in _list(options) if isinstance(one, dict)]
         if self._allowed.get(call) == words:
             self.outbox.append(self.decide(request, allow=True, stop=False))
@@ -207,6 +210,11 @@ class Link:
         if chosen is not None and not stop:
             outcome = {"outcome": "selected", "optionId": chosen.get("optionId")}
         return self.answer(identity, result={"outcome": outcome})
+
+    def give_up(self) -> None:
+        """The turn is over: the agent waits for no answer of the frontend's."""
+        self.outbox += [self.answer(asked[0], result=CANCELLED) for asked in self._questions.values()]
+        self._questions.clear()
 
     # -- the steps -----------------------------------------------------------------------------------------
 

@@ -262,7 +262,7 @@ class AcpTranslator(Translator):
 
     def _question(self, identity: object, params: Event) -> None:
         subject = self.link.version.subject(params, identity)
-        if subject is None:
+        if subject is None or params.get("sessionId", self.link.session) != self.link.session:
             self.turn.unknown("session/request_permission", params)
             self._reply(identity, result=CANCELLED)
             return
@@ -288,6 +288,7 @@ class AcpTranslator(Translator):
             self._ended(heard.result)
 
     def _ended(self, result: Mapping[str, Any]) -> None:
+        self.link.give_up()
         turn, reason = self.turn, result.get("stopReason")
         if turn.state is CLOSED:  # ended by us before the agent heard of it
             return

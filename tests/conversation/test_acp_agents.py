@@ -1,0 +1,261 @@
+"""Agents of the Agent Client Protocol that are broken or hostile: real processes below the drop-in.
+
+Whatever they do, each message has one result, which says what happened, and no call is allowed that was not judged.
+"""
+
+import json
+import subprocess
+
+import pytest
+from box import ndjson
+
+from tests.conversation.test_conversation import CONVERSE, results, user
+from tests.conversation.test_conversation import request as control
+from tests.conversation.test_two_way import ASKING, answer
+
+OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+GREETED = {"id": 1, "result": {"protocolVersion": 1}}
+OPENED = {"id": 2, "result": {"sessionId": "s1"}}
+ENDED = {"id": 3, "result": {"stopReason": "end_turn"}}
+NO, CANCELLED = {"outcome": "selected", "optionId": "no"}, {"outcome": "cancelled"}
+YES = {"outcome": "selected", "optionId": "yes"}
+ALIVE = 0.3  # seconds that an agent may be silent here
+
+
+def update(name, /, session="s1", **fields):
+    return {"method": "session/update", "params": {"sessionId": session, "update": {"sessionUpdate": name, **fields}}}
+
+
+def says(words):
+    return update("agent_message_chunk", content={"type": "text", "text": words})
+
+
+def asks(identity=7, call="c1", command="touch x", session="s1", **fields):
+    shown = {"toolCallId": call, "title": "bash", "kind": "execute", "rawInput": {"command": command}} | fields
+    params = {"sessionId": session, "toolCall": shown, "options": OPTIONS}
+    return {"id": identity, "method": "session/request_permission", "params": params}
+
+
+def lines(*messages):
+    return ndjson(*({"jsonrpc": "2.0"} | one for one in messages))
+
+
+def out(*messages):
+    return ["out", lines(*messages)]
+
+
+OPENING = (["hear", '"initialize"'], out(GREETED), ["hear", '"session/new"'], out(OPENED))
+PROMPTED = (*OPENING, ["hear", '"session/prompt"'])
+
+
+@pytest.fixture
+def talk(box):
+    """A conversation with an agent that does these steps behind its first prompt, or that is this program."""
+
+    def start(*steps, program=None, flags=ASKING):
+        child = program or box.fake(*PROMPTED, *steps, ["record", str(box.recording)], ["hear", "never"])
+        environment = {"SHIM_VENDOR": "opencode", "SHIM_BIN": child}
+        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+
+    return start
+
+
+def answers(box):
+    """What the agent was told about its questions, by their ids."""
+    told = [json.loads(line) for line in box.record()["stdin"].splitlines()]
+    return {json.dumps(line["id"]): line["result"]["outcome"] for line in told if "outcome" in line.get("result", {})}
+
+
+def one_turn(running):
+    running.say(user("one"))
+    running.read_until(b'"type":"result"')
+    return running.hang_up()
+
+
+# -- what it says -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        lines(update("tea_time", cups=2), {"method": "_their/own", "params": {}}, {"method": 7}, {}),
+        lines(update("agent_message_chunk"), update("tool_call"), update("plan", entries=7), update("usage_update")),
+        lines({"id": 99, "result": {"stopReason": "end_turn"}}, {"id": None, "error": {"code": 1}}),
+        lines({"id": 1, "result": {"protocolVersion": 1}}, {"id": 2, "result": {"sessionId": "s2"}}),
+        lines(update("agent_message_chunk", session="s2", content={"type": "text", "text": "psst"})),
+        '[]\n[1,null,"x"]\nnull\n7\n"text"\n[[]]\n' + json.dumps([{"id": []}, {"method": "session/update"}]) + "\n",
+        "\udcff\udcfe not UTF-8 \udcc0\udcaf\n",
+        '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1","update":{"sessionUpdate"\n',
+        lines(update("tool_call_update", toolCallId="c" * 100_000, status="completed", rawOutput="x")),
+    ],
+)
+def test_what_nobody_can_read_costs_no_more_than_itself(talk, noise):
+    with talk(["out", noise], out(says("Hello."), ENDED)) as running:
+        done = one_turn(running)
+    assert done.status == 0
+    assert [line["result"] for line in results(done)] == ["Hello."]
+
+
+def test_a_line_of_megabytes_is_a_long_text(talk):
+    with talk(out(says("a" * 3_000_000)), out(says("Hello."), ENDED)) as running:
+        done = one_turn(running)
+    assert done.status == 0
+    assert results(done)[0]["result"].endswith("Hello.")
+    assert max(map(len, done.stdout.splitlines())) < 100_000
+
+
+def test_what_is_said_behind_the_end_is_not_of_the_turn_and_is_not_asked(box, talk):
+    late = (says("too late"), asks(), {"id": 3, "result": {"stopReason": "refusal"}})
+    again = (["hear", '"session/prompt"'], out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}))
+    with talk(out(says("Hello."), ENDED, *late), *again) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        running.read_until(b'"result":"Again."')
+        done = running.hang_up()
+    assert [line["result"] for line in results(done)] == ["Hello.", "Again."]
+    assert b"can_use_tool" not in done.stdout
+    assert answers(box)["7"] != YES
+
+
+# -- what it asks -----------------------------------------------------------------------------------------------------
+
+
+def allow(running):
+    asked = running.line_with(b'"subtype":"can_use_tool"')
+    running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+    return asked["request"]["input"]
+
+
+def test_a_second_question_about_a_call_with_other_words_is_not_answered_by_the_first(box, talk):
+    steps = (out(asks()), ["hear", "outcome"], out(asks(8, command="rm -rf /")), ["hear", "outcome"])
+    with talk(*steps, out(ENDED)) as running:
+        running.say(user("one"))
+        assert allow(running) == {"command": "touch x"}
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert answers(box) == {"7": YES, "8": NO}
+    assert len(results(done)) == 1
+
+
+def test_a_question_with_the_id_of_an_open_one_has_no_answer_of_its_own(box, talk):
+    with talk(out(asks(), asks(call="c2", command="rm -rf /")), ["hear", "outcome"], out(ENDED)) as running:
+        running.say(user("one"))
+        assert allow(running) == {"command": "touch x"}
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert answers(box) == {"7": YES}
+    assert done.stdout.count(b"can_use_tool") == 1
+
+
+def test_a_question_for_another_session_is_nobodys(box, talk):
+    with talk(out(asks(session="s2")), ["hear", "outcome"], out(ENDED)) as running:
+        done = one_turn(running)
+    assert answers(box) == {"7": CANCELLED}
+    assert b"can_use_tool" not in done.stdout
+
+
+def test_a_question_behind_an_interrupt_is_not_put_to_the_frontend(box, talk):
+    end = {"id": 3, "result": {"stopReason": "cancelled"}}
+    with talk(out(says("Hel")), ["hear", '"session/cancel"'], out(asks()), ["hear", "outcome"], out(end)) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"system"')
+        running.say(control("i1", subtype="interrupt"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert answers(box)["7"] != YES
+    assert b"can_use_tool" not in done.stdout
+    assert results(done)[0]["subtype"] == "error_during_execution"
+
+
+def test_a_title_that_changes_behind_the_question_is_not_what_was_allowed(talk):
+    changed = update("tool_call_update", toolCallId="c1", title="rm -rf /", status="completed", rawOutput="x")
+    with talk(out(asks()), ["hear", "outcome"], out(changed, ENDED)) as running:
+        running.say(user("one"))
+        allow(running)
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert b"rm -rf" not in done.stdout
+
+
+@pytest.mark.parametrize("identity", [0, -1, 2**53, 1.5, "7", "", "x" * 200, None, [7], {"a": 1}, True])
+def test_every_question_is_answered_by_its_own_id(box, talk, identity):
+    with talk(out(asks(identity)), ["hear", "outcome"], out(ENDED), flags=()) as running:
+        one_turn(running)
+    assert answers(box) == {json.dumps(identity): NO}
+
+
+def test_a_flood_of_questions_is_answered_and_the_frontend_is_asked_a_thousand_at_most(box, talk):
+    flood = [asks(number, call=f"c{number}") for number in range(10_000)]
+    rest = [
+        step for at in range(1000, 10_000, 500) for step in (out(*flood[at : at + 500]), ["hear", f'"id":{at + 499}'])
+    ]
+    with talk(out(*flood[:1000]), *rest, out(ENDED), ["hear", '"id":999']) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert len(results(done)) == 1
+    assert 0 < done.stdout.count(b"can_use_tool") <= 1000
+    assert len(answers(box)) == 10_000
+    assert YES not in answers(box).values()
+
+
+def test_a_question_that_is_open_at_the_end_of_its_turn_is_taken_back(box, talk):
+    with talk(out(asks(), ENDED), ["hear", "outcome"]) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        asked = running.line_with(b'"subtype":"can_use_tool"')
+        running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+        done = running.hang_up()
+    kinds = [line["type"] for line in done.lines]
+    assert kinds.index("control_cancel_request") < kinds.index("result")
+    assert answers(box) == {"7": CANCELLED}
+
+
+def test_an_agent_that_dies_while_it_asks_has_one_result_that_says_so(talk):
+    with talk(out(asks()), ["leave", 3]) as running:
+        done = one_turn(running)
+    (result,) = results(done)
+    assert b'"control_cancel_request"' in done.stdout
+    assert result["is_error"]
+    assert "3" in json.dumps(result["errors"])
+
+
+# -- what it does not say ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_an_agent_that_is_silent_at_any_step_is_ended_and_the_result_says_why(box, talk, count):
+    lifeline = box.lifeline()
+    box.settings(f"[vendors.opencode.timeouts]\nfirst_byte = {ALIVE}\nidle = {ALIVE}\n")
+    silent = box.fake(["say", lifeline.path, "agent"], *PROMPTED[:count], ["hang"])
+    with talk(program=silent) as running:
+        done = one_turn(running)
+    (result,) = results(done)
+    assert result["is_error"]
+    assert f"{ALIVE:g} s" in json.dumps(result["errors"])
+    assert lifeline.gone()
+
+
+def test_an_agent_that_never_obeys_an_interrupt_is_ended(box, talk):
+    lifeline = box.lifeline()
+    with talk(["say", lifeline.path, "agent"], out(says("Hel")), ["hang"]) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"system"')
+        running.say(control("i1", subtype="interrupt"))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert results(done)[0]["subtype"] == "error_during_execution"
+    assert lifeline.gone()
+
+
+def test_an_agent_that_wants_a_login_says_its_ways_to_log_in(box, talk):
+    methods = [{"id": "key", "name": "Use a key"}, {"id": "web", "name": "Log in with a browser"}]
+    greeted = {"id": 1, "result": {"protocolVersion": 1, "authMethods": methods}}
+    refused = {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}
+    steps = (["hear", '"initialize"'], out(greeted), ["hear", '"session/new"'], out(refused), ["hear", "never"])
+    with talk(program=box.fake(*steps)) as running:
+        done = one_turn(running)
+    words = json.dumps(results(done)[0])
+    assert "Use a key, Log in with a browser" in words
+    assert "opencode auth login" in words
