@@ -151,19 +151,23 @@ class MessageLoop(Loop):
         assert control is not None
         await self._control_lines()  # what was not taken before the loop ran
         for raw in source.heard:
-            await self._obey(control.receive(raw))
-            await self._in_order(control)
+            await self._hear(control, raw)
         while chunk := await source.read():
             for raw in lines.feed(chunk):
-                await self._obey(control.receive(raw))
-                await self._in_order(control)
+                await self._hear(control, raw)
         for raw in lines.close():
-            await self._obey(control.receive(raw))
+            await self._hear(control, raw)
         if lines.skipped:
             tell(f"skipped {lines.skipped} lines of stdin that were too long (max_inbound_bytes)\n")
         await self._obey(control.closed())
         self._listening = False
         self._tell_news()
+
+    async def _hear(self, control: "Control", raw: bytes) -> None:
+        """Do what a line says, in its order."""
+        await self._obey(control.receive(raw))
+        await self._driver.steer()
+        await self._in_order(control)
 
     async def _obey(self, wishes: "list[Wish]") -> None:
         """Do what a line asked for, once its answer was written. A wish about one turn is never done to the next."""

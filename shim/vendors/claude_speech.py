@@ -47,6 +47,10 @@ class ClaudeSpeech:
         """None: the message waits for its own turn."""
         return None
 
+    def untaken(self) -> int:
+        """None: no message was steered."""
+        return 0
+
     def interrupt(self) -> bytes:
         """A claude ends the turn with a result and stays."""
         return self._request(subtype="interrupt")

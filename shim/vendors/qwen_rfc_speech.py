@@ -109,6 +109,10 @@ class RfcSpeech:
         """None: the texts have no word for it."""
         return None
 
+    def untaken(self) -> int:
+        """None: no message was steered."""
+        return 0
+
     def interrupt(self) -> bytes:
         """The program finishes its history and says so."""
         session = {"session_id": self._session} if self._session else {}

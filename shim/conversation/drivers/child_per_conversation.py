@@ -8,45 +8,31 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.channels.stdout import FrontendGoneError, Output
-from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
+from shim.conversation.drivers.speaking import SpeakingDriver
 from shim.core.claude.control import Control
-from shim.core.claude.messages import Kinds, Message
+from shim.core.claude.messages import Message
 from shim.core.claude.permissions import STOPPED, TURN_OVER, Decision, Permission
 from shim.core.errors import ShimError
 from shim.core.vendor.commands import Ask, Command, Stage, TellChild
 from shim.core.vendor.pump import Pump
-from shim.core.vendor.speech import Speech
 from shim.process.child import Child
 
-OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
 HOOK_SECONDS = 60.0  # for a frontend's hooks about a call, as the real one gives them
-TELL_SECONDS = 60.0  # for a child to read a line; a child that reads nothing for so long is ended
 BEATS = 3  # questions for a sign of life within one heartbeat timeout: two answers may be lost
 HOOKS, ANSWER = "hooks", "answer"  # what is waited for about a question
 LATE_CHUNKS = 256  # that are skipped between two turns; what comes behind them is read as the next answer
 
 
-class ChildPerConversation(ChildDriver):
+class ChildPerConversation(SpeakingDriver):
     """A driver of one child for the whole conversation. A child that died is replaced, and its session goes on."""
 
     def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
-        super().__init__(launcher, output, control)
-        assert launcher.vendor.speaks
-        self._speech: Speech = launcher.vendor.speech()
-        self._tasks: TaskGroup = tasks
+        super().__init__(launcher, output, control, tasks)
         self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []  # calls that are to be made again, changed
         self._serving = anyio.CancelScope()  # what is done for the child beside the turns
-        self._told = True  # the child has taken its message whole
-        self._turning = False
-        self._outdated = False  # the child runs in another mode than is asked for by now
         # What is waited for about each question, by the vendor's own id: hooks that run, and the frontend's answer.
         self._waits: dict[tuple[str, str], anyio.CancelScope] = {}
-
-    @property
-    def _questions(self) -> Control:
-        assert self._control is not None
-        return self._control
 
     async def turn(self, message: Message) -> None:
         """Say the message to the child, pump until its turn is over."""
@@ -73,6 +59,8 @@ class ChildPerConversation(ChildDriver):
             await self._forget(child)
             return
         await self._answer(child, pump, message)
+        if untaken := self._speech.untaken():
+            self._put_back(pump.steered[-untaken:])
 
     async def _answer(self, child: Child, pump: Pump, message: Message) -> None:
         """The turn of a message, from the prompt to the result."""
@@ -140,6 +128,8 @@ class ChildPerConversation(ChildDriver):
         started = self.launcher.start(message.text, listens=True)
         self._heard = self._outdated = False
         self._deadlines.begin()
+        if pump is not None:
+            self._put_back(pump.steered)  # the next child knows nothing of them
         self._child = child = Child(started._replace(stdin=b""))
         self.pump = pump = pump or self.launcher.turns.pump(self.pump, self._speech.reader)
         self._serving = anyio.CancelScope()
@@ -323,13 +313,6 @@ class ChildPerConversation(ChildDriver):
 
     # -- what the child is told ----------------------------------------------------------------------------
 
-    def _worded(self, message: Message) -> Message:
-        """The message in the words that the child is told."""
-        return message.worded(self.launcher.asked(message.text))
-
-    def _takes(self) -> Kinds:
-        return self._speech.takes
-
     async def _say(self, child: Child, pump: Pump, prompt: Message) -> bool:
         """Give the child the message of the turn, and pump the answer.
 
@@ -339,13 +322,6 @@ class ChildPerConversation(ChildDriver):
         await self._tell(child, self._speech.prompt(prompt))
         self._told = True
         return await self._pump(child, pump)
-
-    async def _tell(self, child: Child, data: bytes) -> None:
-        """Write to the child's stdin. A child that does not read in time is ended, and the pump comes to its end."""
-        with anyio.move_on_after(TELL_SECONDS) as waiting:
-            await child.say(data)
-        if waiting.cancelled_caught:
-            await child.stop("SIGTERM")
 
     async def interrupt(self) -> None:
         """Tell the vendor to stop; a child that does not obey in time is ended."""
@@ -360,23 +336,6 @@ class ChildPerConversation(ChildDriver):
             await self._child.stop("SIGTERM")
             return
         await self._break_off(self._child)
-
-    async def _break_off(self, child: Child) -> None:
-        self._deadlines.hurry(OBEY_SECONDS)
-        self._speech.follow(self.launcher.session)
-        await self._tell(child, self._speech.interrupt())
-
-    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
-        """Tell the child that runs; the next one is started with it."""
-        vendor = self.launcher.vendor
-        if mode is None:
-            said = self._speech.model(model)
-        else:  # with rules, how a vendor is launched depends on the mode
-            said = None if self.launcher.policy.ruled and vendor.enforcement.judged else self._speech.mode(mode)
-        if self._child is not None:  # one that is judged in only one of the two modes is launched in another way
-            relaunch = mode is not None and vendor.judged(mode) != vendor.judged(self.launcher.standing.mode)
-            self._outdated = self._outdated or said is None or relaunch
-            await self._tell(self._child, said or b"")
 
     async def stop(self) -> None:
         """Close its stdin, and make sure of its end."""

@@ -58,6 +58,9 @@ class Driver(Protocol):
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
         """Another model or permission mode; for a child that stays, at once."""
 
+    async def steer(self) -> None:
+        """Say the messages that wait into the turn that runs, as far as the vendor takes them there."""
+
     def terminate(self) -> None:
         """Tell the child to go, without waiting."""
 
@@ -103,6 +106,9 @@ class ChildDriver:
 
     async def stop(self) -> None:
         raise NotImplementedError
+
+    async def steer(self) -> None:
+        """Nothing: a child of one message reads no other."""
 
     def terminate(self) -> None:
         if self._child is not None:

@@ -149,6 +149,9 @@ class Fallback:
     async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
         await self._driver.change(model=model, mode=mode)
 
+    async def steer(self) -> None:
+        await self._driver.steer()
+
     def terminate(self) -> None:
         self._driver.terminate()
 

@@ -21,7 +21,7 @@ from shim.core.claude.control_answers import (
 )
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks.callbacks import Seen, Verdict, Verdicts, bound, described, read_verdict
-from shim.core.claude.messages import Message, read_line, read_message
+from shim.core.claude.messages import NOW, Message, read_line, read_message
 from shim.core.claude.permissions import (
     CLOSED_STREAM,
     QUESTION,
@@ -75,7 +75,7 @@ class Control(Lines):
             kind = "unknown" if event is None else printable(str(kind)[:KIND_CHARACTERS])
             self._complain(f"Error parsing streaming input line (type={kind}, {len(raw)} chars)")
         elif kind == "user":
-            self._user(event, len(raw))
+            return self._user(event, len(raw))
         elif kind == "control_request":
             return self._request(event)
         elif kind == "control_response":
@@ -95,11 +95,17 @@ class Control(Lines):
         for identity in list(self._asked):
             self._cancel(identity)
 
-    def _user(self, event: Mapping[str, Any], size: int) -> None:
+    def _user(self, event: Mapping[str, Any], size: int) -> list[Wish]:
         try:
-            self.messages.append(read_message(event, self._now())._replace(size=size))
+            message = read_message(event, self._now())._replace(size=size)
         except ValueError as error:
             self._complain(f"Error: {error}")
+            return []
+        if message.priority != NOW or not self.running:
+            self.messages.append(message)
+            return []
+        self.messages.appendleft(message)
+        return [*self._give_up(""), Interrupt()]
 
     def _request(self, event: Mapping[str, Any]) -> list[Wish]:
         request, identity = event.get("request"), event.get("request_id")

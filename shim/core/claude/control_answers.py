@@ -151,7 +151,7 @@ def _cancel(frontend: Frontend, request: Asked) -> Body:
     waiting = [message for message in frontend.messages if message.uuid and message.uuid == request.get("message_uuid")]
     for message in waiting:
         frontend.messages.remove(message)
-    return {"cancelled": bool(waiting)}
+    return {"cancelled": True, "message_uuid": request.get("message_uuid")} if waiting else {"cancelled": False}
 
 
 def _cost(frontend: Frontend, request: Asked) -> Body:

@@ -17,6 +17,8 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "document": ("application/pdf",),
 }
 
+NOW, LATER = "now", "later"  # priorities of a message
+
 Kinds = frozenset[str]  # what can be given beside text: "image", "document", and "url" for either by its address
 TEXT_ONLY: Kinds = frozenset()
 EVERYTHING: Kinds = frozenset(("image", "document", "url"))
@@ -61,6 +63,8 @@ class Message(NamedTuple):
 
     `text` is what every vendor can be given; `parts` are its blocks in order, none where the text is all. `message` is
     the frontend's own object, for the echo that it may ask for (C15); `timestamp` is when it came, `size` its bytes.
+    `priority` says what happens to it while a turn runs: NOW ends the turn, LATER waits for its end; any other is told
+    to the vendor in the turn, if it can be.
     """
 
     text: str
@@ -69,6 +73,7 @@ class Message(NamedTuple):
     uuid: str | None = None
     timestamp: str = ""
     size: int = 0
+    priority: str = ""
 
     def given(self, takes: Kinds) -> tuple[Part, ...]:
         """What a vendor that takes these kinds is given, in order; one text where texts are all of it."""
@@ -111,7 +116,7 @@ def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
     if not isinstance(message, dict) or role != "user":
         found = "undefined" if role is None else printable(str(role)[:ROLE_CHARACTERS])
         raise ValueError(f"Expected message role 'user', got '{found}'")
-    uuid = event.get("uuid")
+    uuid, priority = event.get("uuid"), event.get("priority")
     content = message.get("content")
     if isinstance(content, str):
         text, parts = content, list[Part]()
@@ -120,7 +125,8 @@ def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
         text = "\n".join(part.text for part in parts if part.kind == "text" and not part.fault)
     else:
         raise ValueError("Expected message content to be a string or a list of blocks")
-    return Message(text, tuple(parts), message, uuid if isinstance(uuid, str) else None, timestamp)
+    read = Message(text, tuple(parts), message, uuid if isinstance(uuid, str) else None, timestamp)
+    return read._replace(priority=priority) if isinstance(priority, str) else read
 
 
 def _part(block: object) -> Part:

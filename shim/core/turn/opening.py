@@ -32,6 +32,7 @@ class Opening:
         self.message: Message | None = None
         self.takes: Callable[[], Kinds] = lambda: TEXT_ONLY  # what the vendor is given of a message beside its text
         self.redact: Callable[[Any], Any] | None = None  # what the facts of the init line are said as
+        self.steered: list[Message] = []  # said to the vendor in the middle of the turn
         self.replays = False  # the message is said again behind the init line
 
     def session(self, session: str, account: Account, *, closed: bool) -> None:
@@ -82,10 +83,14 @@ class Opening:
             facts["tools"] = terms.judge.policy.listed(facts["tools"])
         self._pen.init(conversation.session_id, facts)
         if self.message is not None:
-            if self.replays:
-                self._pen.replay(self.message.message, self.message.uuid, self.message.timestamp)
-            if notice := self.message.notice(terms.vendor.name, self.takes()):
-                self._pen.notice(notice)
+            self.user(self.message)
+
+    def user(self, message: Message) -> None:
+        """A message of the user's: said again, if it is to be, with a word about what is left out of it."""
+        if self.replays:
+            self._pen.replay(message.message, message.uuid, message.timestamp)
+        if notice := message.notice(self.terms.vendor.name, self.takes()):
+            self._pen.notice(notice)
 
     def _follow(self, session: str) -> None:
         """A dialect that can tell is told of a vendor's new id, if the old one was the conversation's (Yume's R12)."""

@@ -161,6 +161,12 @@ class Turn:
         self.opening.message, self.opening.replays, self.opening.takes = message, echo, takes
         self.pen.asked(message.text)
 
+    def steered(self, message: Message) -> None:
+        """Another message was said to the vendor in the middle of this turn, whose result answers it too."""
+        self.opening.steered.append(message)
+        self.opening.user(message)
+        self.pen.asked(message.text)
+
     # -- replies ------------------------------------------------------------------------------------------
 
     def message(self, model: str | None = None, usage: Usage | None = None) -> None:

@@ -94,6 +94,21 @@ class Pump:
         if hooks:
             self.turn.observed = []
 
+    @property
+    def steerable(self) -> bool:
+        """Whether the turn runs, and the model has said or done something in it."""
+        return self._stage is Stage.RUNNING and self.spoken and not (self.decided or self.finished)
+
+    def steer(self, message: Message) -> bytes:
+        """The lines for a message that was said to the child in the middle of the turn."""
+        self.turn.steered(message)
+        return self.translation.pen.take()
+
+    @property
+    def steered(self) -> list[Message]:
+        """The messages that were said to the child in the middle of the turn."""
+        return self.turn.opening.steered
+
     def anew(self, tried: tuple[Tried, ...]) -> None:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""
         self._restart()

@@ -31,7 +31,16 @@ class Speech(Protocol):
         """A message; nothing where the child has to say something first, and it is told then."""
 
     def steer(self, message: Message) -> bytes | None:
-        """A message into the turn that runs; None: it cannot be told, and waits for its own turn."""
+        """A message into the turn that runs; None: it cannot be told now, and waits.
+
+        It is tried again while the turn goes on, and else gets a turn of its own.
+        """
+
+    def untaken(self) -> int:
+        """How many messages, the last ones of `steer`, the vendor did not take before its turn ended; then forgotten.
+
+        Each of them gets a turn of its own.
+        """
 
     def interrupt(self) -> bytes:
         """Stop the turn, stay for the next."""

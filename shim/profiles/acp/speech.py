@@ -71,6 +71,10 @@ class AcpSpeech:
         """None: a session has one prompt at a time."""
         return None
 
+    def untaken(self) -> int:
+        """None: no message was steered."""
+        return 0
+
     def interrupt(self) -> bytes:
         return self._link.cancel()
 

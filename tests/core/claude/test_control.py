@@ -335,7 +335,7 @@ def test_a_question_to_the_person_that_a_hook_answered_is_not_asked():
 def test_a_message_that_waits_can_be_taken_back():
     one = control()
     one.receive(b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hi"}}')
-    assert body(one, "cancel_async_message", message_uuid="u1")["response"] == {"cancelled": True}
+    assert body(one, "cancel_async_message", message_uuid="u1")["response"] == {"cancelled": True, "message_uuid": "u1"}
     assert not one.messages
 
 

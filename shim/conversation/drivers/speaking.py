@@ -1,0 +1,88 @@
+"""What a child that stays for the conversation is told while a turn runs: messages, another model or mode, to stop."""
+
+import anyio
+from anyio.abc import TaskGroup
+
+from shim.channels.stdout import Output
+from shim.conversation.drivers.driver import ChildDriver
+from shim.conversation.drivers.launcher import Launcher
+from shim.core.claude.control import Control
+from shim.core.claude.messages import LATER, NOW, Kinds, Message
+from shim.core.vendor.commands import Commands
+from shim.core.vendor.speech import Speech
+from shim.process.child import Child
+
+OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended
+TELL_SECONDS = 60.0  # for a child to read a line; a child that reads nothing for so long is ended
+
+
+class SpeakingDriver(ChildDriver):
+    """A driver whose child reads its stdin for as long as it lives."""
+
+    def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
+        super().__init__(launcher, output, control)
+        assert launcher.vendor.speaks
+        self._speech: Speech = launcher.vendor.speech()
+        self._tasks: TaskGroup = tasks
+        self._told = True  # the child has taken its message whole
+        self._turning = False
+        self._outdated = False  # the child runs in another mode than is asked for by now
+
+    @property
+    def _questions(self) -> Control:
+        assert self._control is not None
+        return self._control
+
+    def _worded(self, message: Message) -> Message:
+        """The message in the words that the child is told."""
+        return message.worded(self.launcher.asked(message.text))
+
+    def _takes(self) -> Kinds:
+        return self._speech.takes
+
+    async def give(self, said: bytes, commands: Commands) -> None:
+        await super().give(said, commands)
+        await self.steer()
+
+    async def steer(self) -> None:
+        """A message is said once the model has said something: until then the vendor may be asked anew."""
+        messages = self._questions.messages
+        while (message := next((one for one in messages if one.priority not in (NOW, LATER)), None)) is not None:
+            child, pump, stopped = self._child, self.pump, self._interrupted or self._stalled
+            if stopped or child is None or pump is None or not (self._turning and self._told and pump.steerable):
+                return
+            data = self._speech.steer(self._worded(message))
+            if data is None:
+                return
+            messages.remove(message)
+            self._output.asked(message)
+            await self._output.lines(pump.steer(message))
+            await self._tell(child, data)
+
+    def _put_back(self, messages: list[Message]) -> None:
+        """Let messages that were said into the turn wait for turns of their own."""
+        self._questions.messages.extendleft(reversed(messages))
+
+    async def _tell(self, child: Child, data: bytes) -> None:
+        """Write to the child's stdin. A child that does not read in time is ended, and the pump comes to its end."""
+        with anyio.move_on_after(TELL_SECONDS) as waiting:
+            await child.say(data)
+        if waiting.cancelled_caught:
+            await child.stop("SIGTERM")
+
+    async def _break_off(self, child: Child) -> None:
+        self._deadlines.hurry(OBEY_SECONDS)
+        self._speech.follow(self.launcher.session)
+        await self._tell(child, self._speech.interrupt())
+
+    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
+        """Tell the child that runs; the next one is started with it."""
+        vendor = self.launcher.vendor
+        if mode is None:
+            said = self._speech.model(model)
+        else:  # with rules, how a vendor is launched depends on the mode
+            said = None if self.launcher.policy.ruled and vendor.enforcement.judged else self._speech.mode(mode)
+        if self._child is not None:  # one that is judged in only one of the two modes is launched in another way
+            relaunch = mode is not None and vendor.judged(mode) != vendor.judged(self.launcher.standing.mode)
+            self._outdated = self._outdated or said is None or relaunch
+            await self._tell(self._child, said or b"")

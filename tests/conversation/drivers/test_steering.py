@@ -1,0 +1,151 @@
+"""A message while a turn runs: said into it where the vendor takes it there, kept for a turn of its own elsewhere."""
+
+import json
+from types import SimpleNamespace
+
+import anyio
+import pytest
+from box import PATIENCE
+from support import facts_of
+
+from shim.conversation.drivers.child_per_conversation import ChildPerConversation
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.claude.control import Control
+from shim.core.claude.messages import TEXT_ONLY, Message
+from shim.core.vendor.vendor import ExitRules
+from tests.conversation.test_message_loop import Launched, Paper
+
+START = b'{"type":"start","session":"s1","model":"m"}\n'
+TEXT = b'{"type":"text","text":"I am "}\n'
+END = b'{"type":"end","input":1,"output":1,"cost":0}\n'
+
+
+class Speech:
+    """Takes a message into a turn while it is `able`; `refused` of the last ones the vendor did not take."""
+
+    usable = True
+    takes = TEXT_ONLY
+    able = True
+    refused = 0
+
+    def steer(self, message):
+        return f"steer {message.text}".encode() if self.able else None
+
+    def untaken(self):
+        return self.refused
+
+
+class Listener:
+    exit = None
+
+    def __init__(self):
+        self.told = []
+
+    async def say(self, data):
+        self.told.append(data.decode())
+
+
+class Steered:
+    """A driver in the middle of a turn, and its frontend."""
+
+    def __init__(self, tasks, said=(START, TEXT), *, echo=True):
+        self.launcher, self.paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
+        self.launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules(), speaks="a:b", speech=Speech)
+        self.launcher.asked = lambda prompt: f"{prompt}!"
+        self.control = Control(facts_of(vendor="demo", session_id="s"), lambda: "id", lambda: "now")
+        self.driver = ChildPerConversation(self.launcher, self.paper, self.control, tasks)
+        self.driver.pump, self.driver._child = self.launcher.turns.pump(None), Listener()
+        self.driver.pump.answer(Message("first", message={"content": "first"}), echo=echo, hooks=False)
+        self.driver._turning = True
+        self.speech, self.said = self.driver._speech, said
+        self.control.running = True
+
+    async def begin(self):
+        for line in self.said:
+            await self.driver.give(*self.driver.pump.feed(line))
+        return self
+
+    async def hears(self, text, **more):
+        event = {"type": "user", "message": {"role": "user", "content": text}, **more}
+        wishes = self.control.receive(json.dumps(event).encode())
+        await self.driver.steer()
+        return wishes
+
+    @property
+    def told(self):
+        return self.driver._child.told
+
+    @property
+    def waiting(self):
+        return [message.text for message in self.control.messages]
+
+    @property
+    def replayed(self):
+        lines = map(json.loads, self.paper.said.splitlines())
+        return [(line["uuid"], line["message"]["content"]) for line in lines if line.get("isReplay")]
+
+
+@pytest.fixture
+async def steered():
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            yield await Steered(tasks).begin()
+
+
+@pytest.mark.anyio
+async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(steered):
+    await steered.hears("second", uuid="u2")
+    assert steered.told == ["steer second!"] and steered.waiting == []
+    assert steered.replayed[1:] == [("u2", "second")]
+
+
+@pytest.mark.anyio
+async def test_a_message_waits_until_the_vendor_takes_it_and_those_behind_it_too(steered):
+    steered.speech.able = False
+    await steered.hears("second")
+    assert steered.told == [] and steered.waiting == ["second"]
+    steered.speech.able = True
+    await steered.driver.give(*steered.driver.pump.feed(TEXT))
+    await steered.hears("third")
+    assert steered.told == ["steer second!", "steer third!"] and steered.waiting == []
+
+
+@pytest.mark.anyio
+async def test_a_message_for_later_waits_for_the_end_of_the_turn(steered):
+    await steered.hears("second", priority="later")
+    await steered.hears("third", priority="next")
+    assert steered.told == ["steer third!"] and steered.waiting == ["second"]
+
+
+@pytest.mark.anyio
+async def test_a_message_for_now_ends_the_turn_and_is_the_next(steered):
+    await steered.hears("second", priority="later")
+    wishes = await steered.hears("third", priority="now")
+    assert [type(wish).__name__ for wish in wishes] == ["Interrupt"]
+    assert steered.told == [] and steered.waiting == ["third", "second"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("said", [(), (START,), (START, TEXT, END)])
+async def test_nothing_is_said_into_a_turn_that_has_not_begun_or_is_over(said):
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            steered = await Steered(tasks, said).begin()
+            await steered.hears("second")
+    assert steered.told == [] and steered.waiting == ["second"]
+
+
+@pytest.mark.anyio
+async def test_nothing_is_said_into_a_turn_that_was_interrupted(steered):
+    steered.driver._interrupted = True
+    await steered.hears("second")
+    assert steered.told == [] and steered.waiting == ["second"]
+
+
+@pytest.mark.anyio
+async def test_what_the_vendor_did_not_take_gets_turns_of_its_own_in_order(steered):
+    for text in ("second", "third", "fourth"):
+        await steered.hears(text)
+    await steered.hears("fifth", priority="later")
+    steered.driver._put_back(steered.driver.pump.steered[-2:])
+    assert steered.waiting == ["third", "fourth", "fifth"]
