@@ -94,6 +94,8 @@ def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
         "limit": {"context": 128_000, "output": 8000},
         "reasoning": True,
         "tool_call": True,
+        "attachment": True,
+        "modalities": {"input": ["text", "image", "pdf"], "output": ["text"]},
         "cost": {"input": 3, "output": 15, "cache_read": 0.3},
     }
     provider = {

@@ -21,17 +21,17 @@ def takes(agent: Mapping[str, Any]) -> Kinds:
     )
 
 
-def blocks(message: Message, kinds: Kinds) -> list[dict[str, Any]]:
-    """The blocks of a message for an agent that takes these kinds."""
-    return [_block(part, number) for number, part in enumerate(message.given(kinds), 1)]
+def blocks(message: Message, kinds: Kinds, *, inline: bool) -> list[dict[str, Any]]:
+    """The blocks of a message for an agent that takes these kinds; `inline`: a document looks as an image does."""
+    return [_block(part, number, inline) for number, part in enumerate(message.given(kinds), 1)]
 
 
-def _block(part: Part, number: int) -> dict[str, Any]:
+def _block(part: Part, number: int, inline: bool) -> dict[str, Any]:
     """One block. A text that begins as a command of the agent's own is escaped: it would run it, and ask nobody."""
     if part.kind == "text":
         text = f"\\{part.text}" if part.text.lstrip().startswith(COMMANDS) else part.text
         return {"type": "text", "text": text}
-    if part.kind == "image":
+    if part.kind == "image" or inline:
         return {"type": "image", "mimeType": part.media_type, "data": part.data}
     # An embedded file needs a name; this one leads nowhere, so that nobody reads a file of the machine for it.
     name = f"attachment:///{number}.{part.media_type.rpartition('/')[2]}"

@@ -32,7 +32,7 @@ class Opening(NamedTuple):
     """How a session begins. `resume` is the agent's own id of one that goes on, in another one if `fork`.
 
     `mode` is the agent's own name of a mode, `servers` are MCP servers as version 1 has them. `version` of the protocol
-    is offered to the agent.
+    is offered to the agent. `inline`: a document in a message is said as an image is.
     """
 
     cwd: str
@@ -42,6 +42,7 @@ class Opening(NamedTuple):
     mode: str | None = None
     servers: tuple[Mapping[str, Any], ...] = ()
     version: int = FIRST.number
+    inline: bool = False
 
 
 class Heard(NamedTuple):
@@ -275,7 +276,8 @@ class Link:
         self._allowed.clear()
         self.refused.clear()
         self.work.begin(self._number + 1)
-        return self._ask(PROMPT, "session/prompt", sessionId=self.session, prompt=blocks(message, self.takes))
+        said = blocks(message, self.takes, inline=self._opening.inline)
+        return self._ask(PROMPT, "session/prompt", sessionId=self.session, prompt=said)
 
     def _ask(self, step: str, method: str, **params: object) -> bytes:
         self._number += 1

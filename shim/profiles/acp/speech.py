@@ -19,11 +19,12 @@ UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the cal
 class AcpSpeech:
     """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as `default`."""
 
-    def __init__(self, modes: dict[str, str], *, model: bool, draft: bool = False) -> None:
+    def __init__(self, modes: dict[str, str], *, model: bool, draft: bool = False, inline: bool = False) -> None:
         """`model`: the agent is told the model in the session, because its command line has no word for it.
 
-        `draft`: version 2 of the protocol is offered.
+        `draft`: version 2 of the protocol is offered. `inline`: a document is said as an image is.
         """
+        self._inline = inline
         self._version = (SECOND if draft else FIRST).number
         self._link = Link()
         self._modes = modes
@@ -46,6 +47,7 @@ class AcpSpeech:
                 mode=self._own_mode(self._mode),
                 servers=servers(request.mcp_configs()),
                 version=self._version,
+                inline=self._inline,
             )
         )
 

@@ -7,6 +7,7 @@
     modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as `default`
     usage = "session"         its usage is that of the session so far (else: of the turn)
     draft = true              version 2 of the protocol is offered, which is a draft
+    documents = "image"       a document is said as an image is: beside an embedded file the agent would lose images
     asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's words
 
 Such a child is told its messages, its answers and its session through stdin. `launch.denials.asking` makes it ask about
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from shim.core.vendor.speech import Speech
     from shim.profiles.acp.stream import AcpTranslator
 
-KEYS = ("command", "argv", "permission_args", "tool_name", "model", "modes", "usage", "draft", "asks")
+KEYS = ("command", "argv", "permission_args", "tool_name", "model", "modes", "usage", "draft", "documents", "asks")
 IN_PLACE = ("command", "argv", "permission_args")
 LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
 PLACES = ("title", "id")
@@ -87,4 +88,5 @@ def _speech(own: Spot) -> "Speech":
     from shim.profiles.acp.speech import AcpSpeech
 
     modes = {mode: own.at("modes").at(mode).text() for mode in own.at("modes").table()}
-    return AcpSpeech(modes, model=own.at("model").switch(), draft=own.at("draft").switch())
+    inline = own.at("documents").choice(("file", "image"), "file") == "image"
+    return AcpSpeech(modes, model=own.at("model").switch(), draft=own.at("draft").switch(), inline=inline)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import check_turns
 
-from shim.core.claude.messages import Message, read_message
+from shim.core.claude.messages import EVERYTHING, Message, read_message
 from shim.core.claude.permissions import Decision
 from shim.core.vendor.commands import Ask, TellChild
+from shim.profiles.acp.blocks import blocks
 from shim.profiles.acp.link import Link, Opening
 
 
@@ -121,6 +122,8 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
     image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
     text = {"type": "text", "text": "\\/what"}
     file = {"uri": "attachment:///3.pdf", "mimeType": "application/pdf", "blob": "AAAA"}
+    inline = {"type": "image", "mimeType": "application/pdf", "data": "AAAA"}
+    assert blocks(message, EVERYTHING, inline=True) == [image, text, inline]
     for able, told in (
         ({}, [text]),
         ({"image": True, "embeddedContext": False}, [image, text]),

@@ -1,0 +1,74 @@
+"""Pictures and documents of a message: the model behind a real program receives them, as they were sent."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from frontend import Frontend
+from scripts import REPLY, ScriptedServer
+from test_acp import ASKING, Conversation
+from vendor_setups import GEMINI, OPENCODE
+
+pytestmark = pytest.mark.e2e
+
+
+def picture(side: int = 8) -> str:
+    """A red square, as base64 of a PNG that every program can decode."""
+    head, rows = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0), (b"\0" + b"\xff\0\0" * side) * side
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    said = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(said)).decode()
+
+
+PICTURE = picture()
+PAPER = base64.b64encode(b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF").decode()
+takers = pytest.mark.parametrize(
+    "vendor", [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
+)
+
+
+def part(kind: str, media_type: str, data: str) -> dict[str, Any]:
+    return {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+def say(conversation: Conversation, *content: dict[str, Any] | str) -> None:
+    blocks = [{"type": "text", "text": one} if isinstance(one, str) else one for one in content]
+    conversation.process.send({"type": "user", "message": {"role": "user", "content": blocks}})
+
+
+def notices(conversation: Conversation) -> list[str]:
+    """What the drop-in said itself."""
+    said = [line["message"] for line in conversation.lines if line["type"] == "assistant"]
+    return [message["content"][0]["text"] for message in said if message.get("model") == "<synthetic>"]
+
+
+@takers
+def test_the_model_receives_a_picture_and_a_document(frontend: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    say(conversation, "[[text]] see", part("image", "image/png", PICTURE), part("document", "application/pdf", PAPER))
+    assert conversation.until("result")["result"] == REPLY
+    (request,) = model.asked("text")
+    asked = json.dumps(request.body)
+    assert PICTURE in asked and PAPER in asked
+    assert notices(conversation) == []
+
+
+@takers
+def test_what_is_no_picture_is_left_out_with_its_fault_and_the_rest_arrives(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    broken = part("image", "image/png", "no base64"), part("image", "image/tiff", PICTURE)
+    say(conversation, "[[text]] see", *broken, part("image", "image/png", PICTURE))
+    assert conversation.until("result")["result"] == REPLY
+    (request,) = model.asked("text")
+    assert json.dumps(request.body).count(PICTURE) == 1
+    (notice,) = notices(conversation)
+    assert [line.partition(": ")[2][:8] for line in notice.splitlines()] == ["its data", "its medi"]
