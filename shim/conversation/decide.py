@@ -346,6 +346,7 @@ class Start:
             serving(vendor, name=name, listens=self._listens(vendor)),
             mode=self.mode,
             model=invocation.model,
+            effort=invocation.limits.effort,
             prompts=prompts(invocation),
         )
         setup = Setup(

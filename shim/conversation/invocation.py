@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from shim.channels.raw_output import tell
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.models import LEVELS, level
 from shim.core.errors import FrontendError, ModeError
 from shim.core.ids import vendor_id
 from shim.core.policy.policy import BYPASS, MODES, permission_mode
@@ -120,6 +121,10 @@ def checked(invocation: Invocation) -> Invocation:
         )
     if resume and vendor_id(resume) is None:
         raise FrontendError(f"the session id {resume[:60]!r} is neither a UUID nor an id of a vendor")
+    if (effort := invocation.limits.effort) is not None:
+        invocation = invocation.with_flags(effort=level(effort))
+        if level(effort) is None:
+            tell(f"--effort {printable(effort[:40])!r} has no effect: known are {', '.join(LEVELS)}\n")
     for directory in invocation.add_dirs:
         if directory.startswith("-"):
             raise FrontendError(f"--add-dir {directory[:60]!r} is not a directory")

@@ -171,7 +171,7 @@ class MessageLoop(Loop):
 
     async def _obey(self, wishes: "list[Wish]") -> None:
         """Do what a line asked for, once its answer was written. A wish about one turn is never done to the next."""
-        from shim.core.claude.control_answers import Decided, Forbidden, Interrupt, ModeChosen, ModelChosen
+        from shim.core.claude.control_answers import Chosen, Decided, Forbidden, Interrupt
 
         number = self._number
         await self._control_lines()
@@ -184,10 +184,8 @@ class MessageLoop(Loop):
                 await self._driver.decide(wish.permission, wish.decision)
             elif isinstance(wish, Forbidden):
                 await self._driver.forbid(wish.call, wish.reason)
-            elif isinstance(wish, ModelChosen):
-                await self._driver.change(model=wish.model)
-            elif isinstance(wish, ModeChosen):
-                await self._driver.change(mode=wish.mode)
+            elif isinstance(wish, Chosen):
+                await self._driver.change(wish)
         self._tell_news()
 
     async def _in_order(self, control: "Control") -> None:

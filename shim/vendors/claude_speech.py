@@ -59,6 +59,9 @@ class ClaudeSpeech:
         """From the next request on; Claude's default model has no name."""
         return None if name is None else self._request(subtype="set_model", model=name)
 
+    def effort(self, level: str | None) -> bytes | None:
+        return self._request(subtype="apply_flag_settings", settings={"effortLevel": level})
+
     def mode(self, name: str) -> bytes | None:
         """Claude's own names of modes."""
         return self._request(subtype="set_permission_mode", mode=name)

@@ -1,5 +1,6 @@
 """pi: `pi --mode json`, the prompt on stdin. Measured: 0.73.1, 0.87.1, 1.5.2 (`pi_stream` translates its lines)."""
 
+from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import ModeError
 from shim.core.policy.rules import MCP
 from shim.core.vendor.tools import Tool, edits, milliseconds
@@ -34,12 +35,15 @@ TOOLS = {
 }
 BUILT_IN = ("read", "bash", "edit", "write")  # on without being asked for; grep, find and ls are not
 ALL = (*BUILT_IN, "grep", "find", "ls")
+EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
 
 
 def launch(request: Request) -> Launch:
     """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi page, 2.3)."""
     invocation = request.invocation
     arguments = ["--mode", "json", *request.flag("--model", invocation.model)]
+    if (effort := invocation.limits.effort) is not None:
+        arguments += ["--thinking", str(nearest(effort, EFFORTS))]
     for name, text in (
         ("--system-prompt", invocation.system.system_prompt),
         ("--append-system-prompt", invocation.system.append_system_prompt),
@@ -124,7 +128,7 @@ VENDOR = Vendor(
     listed=("Read", "Bash", "Edit", "MultiEdit", "Write"),
     chooses=available,
     unattended=True,
-    abilities=Abilities(limits_tools=True, streams=True, resumes=True, retracts=True, prices=True),
+    abilities=Abilities(takes_effort=True, limits_tools=True, streams=True, resumes=True, retracts=True, prices=True),
     enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),  # it has no servers
     sessions=SessionFacts(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.

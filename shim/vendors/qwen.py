@@ -151,7 +151,13 @@ VENDOR = Vendor(
     },
     tools=TOOLS,
     abilities=Abilities(
-        limits_tools=True, limits_turns=True, streams=True, resumes=True, retracts=True, structures=True
+        takes_effort=True,
+        limits_tools=True,
+        limits_turns=True,
+        streams=True,
+        resumes=True,
+        retracts=True,
+        structures=True,
     ),
     timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
     enforcement=Enforcement(

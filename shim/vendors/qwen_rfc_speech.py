@@ -124,6 +124,10 @@ class RfcSpeech:
         self._model = name
         return None if name is None else b""
 
+    def effort(self, level: str | None) -> bytes | None:
+        """Nothing: the RFC has no word for it."""
+        return b""
+
     def mode(self, name: str) -> bytes | None:
         """The RFC has no request for another permission mode."""
         return None

@@ -34,7 +34,14 @@ class QwenSpeech(ClaudeSpeech):
 
     def hello(self, request: Request) -> bytes:
         """Turn the control protocol on."""
-        return self._request(subtype="initialize", hooks=None, timeout={"canUseTool": PATIENCE_MS})
+        said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PATIENCE_MS}}
+        if (effort := request.invocation.limits.effort) is not None:
+            said["effort"] = effort
+        return self._request(subtype="initialize", **said)
+
+    def effort(self, level: str | None) -> bytes | None:
+        """None for its own: that cannot be told."""
+        return None if level is None else self._request(subtype="set_effort", effort=level)
 
     def mode(self, name: str) -> bytes | None:
         """qwen's own names of modes differ."""

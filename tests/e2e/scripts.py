@@ -158,6 +158,13 @@ class Request:
         """The model that the program asked for."""
         return str(self.body.get("model"))
 
+    @property
+    def effort(self) -> str | None:
+        """How hard the model is to try: a key of its own, or of `reasoning` (Responses)."""
+        reasoning = self.body.get("reasoning")
+        found = reasoning.get("effort") if isinstance(reasoning, dict) else self.body.get("reasoning_effort")
+        return found if isinstance(found, str) else None
+
 
 def text_of(message: Json) -> str:
     """The text of a message whose content may be a string or a list of parts."""

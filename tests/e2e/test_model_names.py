@@ -72,7 +72,7 @@ def test_a_name_that_the_settings_map_is_told_in_the_vendors_words(
 class Conversation:
     """A frontend that talks with the drop-in."""
 
-    def __init__(self, frontend: Frontend) -> None:
+    def __init__(self, frontend: Frontend, *flags: str) -> None:
         argv = [
             str(frontend.claude),
             "-p",
@@ -81,6 +81,7 @@ class Conversation:
             "stream-json",
             "--output-format",
             "stream-json",
+            *flags,
         ]
         self._process = LineProcess(argv, frontend.folder, frontend.environment)
         frontend.started.append(self._process)
@@ -90,7 +91,7 @@ class Conversation:
         self._process.send({"type": "control_request", "request_id": "order", "request": request})
         answer = self._process.read_until(lambda line: line["type"] == "control_response")["response"]
         assert answer["subtype"] == "success", answer
-        return dict(answer["response"])
+        return dict(answer.get("response") or {})
 
     def say(self, text: str) -> Line:
         """The init line of the turn that answers a message."""

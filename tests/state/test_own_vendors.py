@@ -139,6 +139,26 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
     assert record["environment"]["PARROT_COLOUR"] == "green"
 
 
+@pytest.mark.parametrize(
+    ("word", "asked", "told", "complaint"),
+    [
+        ("--try", "high", ["--try", "high"], ""),
+        ("--try", "MAX", ["--try", "high"], ""),
+        ("--try", "nonsense", [], "--effort 'nonsense' has no effect: known are low, medium, high, xhigh, max"),
+        ("", "high", [], "--effort has no effect: parrot cannot be told how hard its model is to try"),
+    ],
+)
+def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(box, word, asked, told, complaint):
+    model = '  { when = "model", args = ["--voice", "{model}"] },\n'
+    added = f'  {{ when = "effort", args = ["{word}", "{{effort}}"] }},\n' if word else ""
+    levels = '\nefforts = ["low", "high"]\n' if word else "\n"
+    write(box, PARROT.replace(model, model + added).replace("[launch]\n", f"[launch]{levels}"))
+    box.fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
+    done = box.claude(*ASK, "--effort", asked, SHIM_VENDOR="parrot")
+    assert box.record()["arguments"] == ["talk", "--calm", *told]
+    assert (complaint in done.stderr) and (complaint or "no effect" not in done.stderr)
+
+
 def test_a_model_that_nobody_can_be_told_is_not_said_to_answer(box):
     write(
         box,

@@ -175,7 +175,10 @@ TABLE = [
     (("--json-schema", "{}"), "qwen", ("--json-schema", "{}")),
     # Claude's own flags that no vendor knows, and flags that nobody knows
     (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "qwen", ()),
-    (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "pi", ()),
+    (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "pi", ("--thinking", "high")),
+    (("--effort", "max"), "pi", ("--thinking", "xhigh")),
+    (("--effort", "max"), "codex", ("-c", 'model_reasoning_effort="xhigh"')),
+    (("--effort", "low"), "opencode", ("--variant", "low")),
     (("--betas", "b1", "--effort", "high", "--no-such-flag=x"), "claude", ("--effort=high", "--betas=b1")),
     (("--setting-sources", "user", "--strict-mcp-config", "--settings", "{}"), "cursor", ()),
 ]

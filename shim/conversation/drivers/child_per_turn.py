@@ -17,6 +17,7 @@ from shim.process.spawn import Started, abandon
 
 if TYPE_CHECKING:
     from shim.core.claude.control import Control
+    from shim.core.claude.control_answers import Chosen
 
 
 class ChildPerTurn(ChildDriver):
@@ -109,9 +110,9 @@ class ChildPerTurn(ChildDriver):
     async def decide(self, permission: Permission, decision: Decision) -> None:
         """Such a child cannot ask."""
 
-    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
+    async def change(self, chosen: "Chosen") -> None:
         """The next child is started with it. A mode binds the next call where a hook of ours judges it."""
-        if mode is not None:
+        if chosen.what == "mode":
             self.launcher.tell_mode()
 
     async def stop(self) -> None:

@@ -26,6 +26,7 @@ from shim.process.child import Child
 
 if TYPE_CHECKING:
     from shim.core.claude.control import Control
+    from shim.core.claude.control_answers import Chosen
 
 SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it printed anything
 LATE_BYTES = 1024 * 1024  # the most that a pipe holds: all that a child wrote before its end is read
@@ -55,8 +56,8 @@ class Driver(Protocol):
     async def forbid(self, call: str, reason: str) -> None:
         """The frontend forbids a call that runs already: the turn is stopped."""
 
-    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
-        """Another model or permission mode; for a child that stays, at once."""
+    async def change(self, chosen: "Chosen") -> None:
+        """Another model, permission mode or effort; for a child that stays, at once."""
 
     async def steer(self) -> None:
         """Say the messages that wait into the turn that runs, as far as the vendor takes them there."""
@@ -101,7 +102,7 @@ class ChildDriver:
     async def decide(self, permission: Permission, decision: Decision) -> None:
         raise NotImplementedError
 
-    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
+    async def change(self, chosen: "Chosen") -> None:
         raise NotImplementedError
 
     async def stop(self) -> None:

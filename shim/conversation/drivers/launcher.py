@@ -257,6 +257,7 @@ class Launcher:
         back = facts.known_model if standing.told and standing.resume else None
         invocation = invocation.with_flags(
             model=facts.model or back,
+            effort=facts.effort,
             fallback_model=told_all(invocation.fallback_model, self.setup.told),
             system_prompt=facts.system_prompt or invocation.system.system_prompt,
             append_system_prompt=facts.append_system_prompt or invocation.system.append_system_prompt,
@@ -337,5 +338,6 @@ def serving(vendor: Vendor, *, name: str = "", listens: bool) -> Serving:
         asks=listens,
         always=listens and bool(vendor.enforcement.asks(widest)),
         unattended=vendor.unattended,
+        takes_effort=vendor.abilities.takes_effort,
         asks_all=bool(vendor.program.plays) or vendor.enforcement.own,
     )

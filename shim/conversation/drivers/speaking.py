@@ -7,6 +7,7 @@ from shim.channels.stdout import Output
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.claude.control import Control
+from shim.core.claude.control_answers import Chosen
 from shim.core.claude.messages import LATER, NOW, Kinds, Message
 from shim.core.vendor.commands import Commands
 from shim.core.vendor.speech import Speech
@@ -75,14 +76,16 @@ class SpeakingDriver(ChildDriver):
         self._speech.follow(self.launcher.session)
         await self._tell(child, self._speech.interrupt())
 
-    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
+    async def change(self, chosen: Chosen) -> None:
         """Tell the child that runs; the next one is started with it."""
-        vendor = self.launcher.vendor
-        if mode is None:
-            said = self._speech.model(model)
-        else:  # with rules, how a vendor is launched depends on the mode
+        vendor, (what, value), relaunch = self.launcher.vendor, chosen, False
+        if what == "mode":  # one that is judged in only one of the two modes is launched in another way
+            mode = str(value)
+            relaunch = vendor.judged(mode) != vendor.judged(self.launcher.standing.mode)
+            # With rules, how a vendor is launched depends on the mode.
             said = None if self.launcher.policy.ruled and vendor.enforcement.judged else self._speech.mode(mode)
-        if self._child is not None:  # one that is judged in only one of the two modes is launched in another way
-            relaunch = mode is not None and vendor.judged(mode) != vendor.judged(self.launcher.standing.mode)
+        else:
+            said = self._speech.model(value) if what == "model" else self._speech.effort(value)
+        if self._child is not None:
             self._outdated = self._outdated or said is None or relaunch
             await self._tell(self._child, said or b"")

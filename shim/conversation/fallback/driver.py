@@ -17,6 +17,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.fallback.candidates import Candidate, Candidates
 from shim.conversation.fallback.held_pump import HeldPump, Hold
+from shim.core.claude.control_answers import Chosen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import PASSED_OVER, Tried
@@ -146,8 +147,8 @@ class Fallback:
     async def forbid(self, call: str, reason: str) -> None:
         await self._driver.forbid(call, reason)
 
-    async def change(self, *, model: str | None = None, mode: str | None = None) -> None:
-        await self._driver.change(model=model, mode=mode)
+    async def change(self, chosen: Chosen) -> None:
+        await self._driver.change(chosen)
 
     async def steer(self) -> None:
         await self._driver.steer()

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 
 from shim.core.claude.control_answers import (
     ANSWERS,
+    Chosen,
     Decided,
     Forbidden,
     Interrupt,
     Lines,
-    ModeChosen,
-    ModelChosen,
     RefusalError,
     Wish,
 )
@@ -115,6 +114,7 @@ class Control(Lines):
         subtype = request.get("subtype")
         if subtype == "interrupt":
             return self._interrupt(identity)
+        effort = self.facts.effort
         answer = ANSWERS.get(subtype) if isinstance(subtype, str) else None
         try:
             if answer is None:
@@ -124,11 +124,13 @@ class Control(Lines):
             self._refuse(identity, refusal)
             return []
         self._answer(identity, body)
+        if self.facts.effort != effort:
+            return [Chosen("effort", self.facts.effort)]
         if subtype == "set_model":
-            return [ModelChosen(self.facts.model)]
+            return [Chosen("model", self.facts.model)]
         if subtype == "set_permission_mode":
             self.system("status", status=None, permissionMode=self.facts.mode)
-            return [ModeChosen(self.facts.mode)]
+            return [Chosen("mode", self.facts.mode)]
         if subtype == "rename_session":
             self.system("session_title_changed", title=request.get("title"))
         return []
@@ -186,7 +188,7 @@ class Control(Lines):
             self.complaints.append(f"{refusal}\n")
             return []
         self.system("status", status=None, permissionMode=self.facts.mode)
-        return [ModeChosen(self.facts.mode)]
+        return [Chosen("mode", self.facts.mode)]
 
     def _give_up(self, message: str) -> list[Wish]:
         """Refuse every open question. No `message`: on an interrupt, which also cancels them at the frontend (C10)."""

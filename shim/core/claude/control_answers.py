@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from shim.core.claude.argv.models import DEFAULT
+from shim.core.claude.argv.models import DEFAULT, level
 from shim.core.claude.facts import MODE_NAMES, Facts
 from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import Message
@@ -21,14 +21,11 @@ from shim.core.reading.typed import Any, NamedTuple
 class Interrupt(NamedTuple): ...
 
 
-class ModelChosen(NamedTuple):
-    """Another model from the next request on; None is the vendor's own."""
+class Chosen(NamedTuple):
+    """Another "model", "mode" or "effort" from the next request on; None is the vendor's own."""
 
-    model: str | None
-
-
-class ModeChosen(NamedTuple):
-    mode: str
+    what: str
+    value: str | None
 
 
 class Forbidden(NamedTuple):
@@ -43,7 +40,7 @@ class Decided(NamedTuple):
     decision: Decision
 
 
-Wish = Interrupt | ModelChosen | ModeChosen | Decided | Forbidden
+Wish = Interrupt | Chosen | Decided | Forbidden
 
 
 Body = Mapping[str, Any] | None
@@ -126,7 +123,17 @@ def _set_permission_mode(frontend: Frontend, request: Asked) -> Body:
 
 
 def _get_settings(frontend: Frontend, request: Asked) -> Body:
-    return {"effective": {}, "sources": [], "applied": {"model": frontend.facts.resolved_model(), "effort": None}}
+    facts = frontend.facts
+    return {"effective": {}, "sources": [], "applied": {"model": facts.resolved_model(), "effort": facts.effort}}
+
+
+def _apply_settings(frontend: Frontend, request: Asked) -> Body:
+    """Of the settings of a session only the effort is a vendor's too; a level that is none changes nothing."""
+    settings = request.get("settings")
+    if isinstance(settings, dict) and "effortLevel" in settings:
+        said = settings["effortLevel"]
+        frontend.facts.effort = None if said is None else level(said) or frontend.facts.effort
+    return None
 
 
 def _list_models(frontend: Frontend, request: Asked) -> Body:
@@ -191,7 +198,7 @@ ANSWERS: Mapping[str, Callable[[Frontend, Asked], Body]] = {
     "get_settings": _get_settings,
     "get_context_usage": _always({}),  # every client takes it; a part of the real one's would be made up
     "list_models": _list_models,
-    "apply_flag_settings": _always(None),
+    "apply_flag_settings": _apply_settings,
     "stop_task": _always({}),
     "background_tasks": _always({}),
     "rewind_files": _no_rewinding,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from shim.core.claude.argv.models import DEFAULT, claudes
+from shim.core.claude.argv.models import DEFAULT, LEVELS, claudes
 from shim.core.policy.policy import ANSWER, BYPASS, MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
@@ -43,12 +43,13 @@ class SessionRules(NamedTuple):
 class Serving(NamedTuple):
     """The vendor that serves the session now.
 
-    modes       the permission modes that it can honour
-    asks        it asks permissions
-    always      it asks in the mode bypassPermissions too
-    unattended  it runs its tools and never asks
-    asks_all    no mode spares one of its questions, only a rule does: it asks by Claude's rules, or did so once, in a
-                recording
+    modes         the permission modes that it can honour
+    asks          it asks permissions
+    always        it asks in the mode bypassPermissions too
+    unattended    it runs its tools and never asks
+    takes_effort  it can be told how hard its model is to try
+    asks_all      no mode spares one of its questions, only a rule does: it asks by Claude's rules, or did so once, in a
+                  recording
     """
 
     vendor: str
@@ -56,6 +57,7 @@ class Serving(NamedTuple):
     asks: bool = False
     always: bool = False
     unattended: bool = False
+    takes_effort: bool = False
     asks_all: bool = False
 
 
@@ -65,6 +67,7 @@ class Facts:
     prompts       whether the frontend answers permission requests
     asked_model   the model that the frontend asked for, in its own words; `model` is what the vendor is told
     first_model   what the command line asked for
+    effort        how hard the model is to try; None is the vendor's own
     known_model   what the vendor used by itself, as far as it has said so
     transcript    the path of the session's transcript, "" when none is written
     hooks         what the frontend's `initialize` registered
@@ -77,6 +80,7 @@ class Facts:
         *,
         mode: str = "default",
         model: str | None = None,
+        effort: str | None = None,
         prompts: bool = False,
         policy: "Policy | None" = None,
     ) -> None:
@@ -84,6 +88,7 @@ class Facts:
         self.serving = serving
         self.mode = mode
         self.asked_model = self.first_model = model
+        self.effort = effort
         self.prompts = prompts
         self.policy = policy
         self.hooks: Hooks | None = None
@@ -168,4 +173,5 @@ class Facts:
         for name in dict.fromkeys(names):
             if name != DEFAULT and (model := self.rules.told(name)):
                 listed.append({"value": name, "displayName": name, "description": f"{model} through {self.vendor}"})
-        return listed
+        tries = {"supportsEffort": True, "supportedEffortLevels": list(LEVELS)} if self.serving.takes_effort else {}
+        return [one | tries for one in listed]

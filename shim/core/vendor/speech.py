@@ -48,6 +48,9 @@ class Speech(Protocol):
     def model(self, name: str | None) -> bytes | None:
         """Another model, None is its own; gives back None where it cannot be told: another child has to be."""
 
+    def effort(self, level: str | None) -> bytes | None:
+        """How hard its model is to try, in Claude's words; None is its own. Gives back None as `model` does."""
+
     def mode(self, name: str) -> bytes | None:
         """Another permission mode, in Claude's words; None: it cannot be told, another child has to be."""
 

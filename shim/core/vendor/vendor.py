@@ -109,6 +109,7 @@ class Abilities(NamedTuple):
     streams       it can print fragments
     resumes       it can resume a session
     takes_model   its command line names a model; otherwise the one that a frontend asks for is not what answers
+    takes_effort  it can be told how hard its model is to try
     limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
     limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
     structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
@@ -119,6 +120,7 @@ class Abilities(NamedTuple):
     streams: bool = False
     resumes: bool = False
     takes_model: bool = True
+    takes_effort: bool = False
     limits_tools: bool = False
     limits_turns: bool = False
     structures: bool = False
@@ -304,6 +306,8 @@ class Vendor(NamedTuple):
             said.append(f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n")
         if invocation.model and not self.abilities.takes_model:
             said.append(f"--model has no effect: {self.name} has no flag for it\n")
+        if invocation.limits.effort and not (self.abilities.takes_effort or self.passthrough):
+            said.append(f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n")
         return said
 
     def wait_for_answers(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.claude.control import KIND_CHARACTERS, Control
-from shim.core.claude.control_answers import Decided, Interrupt, ModeChosen, Wish
+from shim.core.claude.control_answers import Chosen, Decided, Interrupt, Wish
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import read_line, read_message
@@ -100,7 +100,7 @@ class YumeControl(Control):
                 "it asks nobody here" + ("" if self.facts.serving.unattended else "; it keeps to its own default"), ""
             )
         self.facts.mode, self.facts.prompts = mode, asks
-        return [ModeChosen(mode)]
+        return [Chosen("mode", mode)]
 
     def _approve(self, frame: Mapping[str, Any]) -> list[Wish]:
         call, decision = str(frame.get("id")), _decision(frame)

@@ -7,6 +7,7 @@ prompt that comes earlier waits.
 
 from collections.abc import Mapping
 
+from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import EVERYTHING, Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -20,6 +21,7 @@ CANCELLED = {"outcome": {"outcome": "cancelled"}}  # the answer to a question th
 ABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
 # The steps of a session, and what was answered to them.
 GREETING, SESSION, REPLAY, SETTING, PROMPT = "initialize", "session", "replay", "setting", "prompt"
+EFFORT, LEVEL = "effort", "thought_level"  # a setting without which the turn goes on, and its option's category
 TAKEN = "taken"  # the prompt, in version 2
 STRANGER = "the agent speaks version {} of its protocol, not 1 or 2"
 LOGINS = 10  # ways to log in that are told
@@ -31,8 +33,8 @@ REPLAYS = 10_000  # such questions for one session: one is answered behind one o
 class Opening(NamedTuple):
     """How a session begins. `resume` is the agent's own id of one that goes on, in another one if `fork`.
 
-    `mode` is the agent's own name of a mode, `servers` are MCP servers as version 1 has them. `version` of the protocol
-    is offered to the agent. `inline`: a document in a message is said as an image is.
+    `mode` is the agent's own name of a mode, `effort` a level in Claude's words, `servers` are MCP servers as version 1
+    has them. `version` of the protocol is offered to the agent. `inline`: a message's document is said as an image is.
     """
 
     cwd: str
@@ -40,6 +42,7 @@ class Opening(NamedTuple):
     fork: bool = False
     model: str | None = None
     mode: str | None = None
+    effort: str | None = None
     servers: tuple[Mapping[str, Any], ...] = ()
     version: int = FIRST.number
     inline: bool = False
@@ -109,6 +112,11 @@ class Link:
         value = self.current(category) if value is None else value
         return None if value is None else self._setting(category, value)
 
+    def effort(self, level: str | None) -> bytes:
+        """How hard the model is to try; None: as hard as when the session began."""
+        self._opening = self._opening._replace(effort=level)
+        return b"".join(self._effort()) if self.session else b""
+
     @property
     def _ready(self) -> bool:
         """Whether the agent can be given a message."""
@@ -116,8 +124,8 @@ class Link:
 
     @property
     def setting(self) -> bool:
-        """Whether the agent has not answered yet that it has another model or mode."""
-        return SETTING in self._open.values()
+        """Whether the agent has not answered yet that it has another model, mode or effort."""
+        return not {SETTING, EFFORT}.isdisjoint(self._open.values())
 
     @property
     def model(self) -> str | None:
@@ -139,7 +147,7 @@ class Link:
             return None
         error, result = message.get("error"), message.get("result")
         result = result if isinstance(result, dict) else {}
-        if error is not None and step != REPLAY:
+        if error is not None and step not in (REPLAY, EFFORT):
             self._waiting, self.usable = None, self.usable and step == PROMPT
             return Heard(step, result, error if isinstance(error, dict) else {"message": str(error)})
         if step == GREETING and not self._speaks(result):
@@ -251,17 +259,29 @@ class Link:
         lines = [self._setting("model", model)] if model not in (None, self.current("model")) else []
         if mode is not None and self.current("mode") not in (None, mode):  # None: it has no modes
             lines.append(self._setting("mode", mode))
-        return lines
+        return lines if self._opening.effort is None else [*lines, *self._effort()]
+
+    def _effort(self) -> list[bytes]:
+        """What sets the effort, for an agent that has an option for it with such a level, or one below it."""
+        option, level = self._option(LEVEL), self._opening.effort
+        if option is None:
+            return []
+        able = [one.get("value") for one in _list(option.get("options")) if isinstance(one, dict)]
+        value = option.get("currentValue") if level is None else nearest(level, able)
+        return [] if value is None else [self._choose(EFFORT, option, value)]
 
     def _setting(self, category: str, value: str | None) -> bytes:
         option = self._option(category)
         if option is not None:
-            said = {"sessionId": self.session, "configId": option.get(self.version.option), "value": value}
-            return self._ask(SETTING, "session/set_config_option", **said)
+            return self._choose(SETTING, option, value)
         return self._ask(SETTING, f"session/set_{category}", **{"sessionId": self.session, f"{category}Id": value})
 
+    def _choose(self, step: str, option: Mapping[str, Any], value: object) -> bytes:
+        said = {"sessionId": self.session, "configId": option.get(self.version.option), "value": value}
+        return self._ask(step, "session/set_config_option", **said)
+
     def _option(self, category: str) -> Mapping[str, Any] | None:
-        """The agent's option for the model or the mode, where it has options."""
+        """The agent's option for the model, the mode or the effort, where it has options."""
         options = (one for one in _list(self._options.get("configOptions")) if isinstance(one, dict))
         return next((one for one in options if one.get("category") == category), None)
 

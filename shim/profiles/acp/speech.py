@@ -45,6 +45,7 @@ class AcpSpeech:
                 fork=bool(request.resume and invocation.session.fork_session),
                 model=invocation.model if self._tells_model else None,
                 mode=self._own_mode(self._mode),
+                effort=invocation.limits.effort,
                 servers=servers(request.mcp_configs()),
                 version=self._version,
                 inline=self._inline,
@@ -83,6 +84,9 @@ class AcpSpeech:
     def model(self, name: str | None) -> bytes | None:
         """From the next message on."""
         return self._link.set("model", name)
+
+    def effort(self, level: str | None) -> bytes | None:
+        return self._link.effort(level)
 
     def mode(self, name: str) -> bytes | None:
         """The agent asks about each call in every mode, and the policy answers: most modes are one to it."""

@@ -24,10 +24,13 @@
 
     [launch.denials]                 `denials`: how the program is told what it is not to run
 
-Placeholders: prompt, prompt_file, model, resume, session_id, max_turns, report_folder, bundled, system_prompt and
-append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools, allowed_tools (the tools that are left, where
-some are denied or chosen). Without append_system_prompt both system prompts are system_prompt; without either they
-stand before the prompt.
+`efforts = ["low", "high"]` are the levels of `--effort` that the program has, without it all: `{effort}` is the level
+that was asked for, or the next below it.
+
+Placeholders: prompt, prompt_file, model, effort, resume, session_id, max_turns, report_folder, bundled, system_prompt
+and append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools, allowed_tools (the tools that are left,
+where some are denied or chosen). Without append_system_prompt both system prompts are system_prompt; without either
+they stand before the prompt.
 
 `prompt`
     via          arg, stdin, or file (`{prompt_file}`, a file of ours that goes with the child)
@@ -64,6 +67,7 @@ checked before. The id of a session is checked here, by its pattern. No other va
 from collections.abc import Callable
 from importlib import import_module
 
+from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.tools import Tools, vendor_names
@@ -92,22 +96,9 @@ KEPT_BEGINNING, KEPT_VARIABLES = "SHIM_", frozenset(("PATH", "HOME"))
 RESUME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
-    *(
-        "env",
-        "env_keep",
-        "env_unset",
-        "resume_id_pattern",
-        "interrupt",
-        "timeouts",
-        "stdin",
-        "gate",
-        "login",
-        "login_probe",
-        "models_probe",
-    ),
-    *("api_base", "variants", "version_probe", "home", "report", "overruled_by", "widened_by", "rules", "denials"),
-    *("brings", "brings_off"),
-    "install",
+    *("efforts", "env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate"),
+    *("login", "login_probe", "models_probe", "api_base", "variants", "version_probe", "home", "report"),
+    *("overruled_by", "widened_by", "rules", "denials", "brings", "brings_off", "install"),
 )
 WIDEST = "bypassPermissions"
 RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules
@@ -160,12 +151,13 @@ def _start(
         raise argv.refused('a list with { when = "rules" } in it exactly if there are `rules`')
     environment, unset = _environment(spot.at("env")), _unset(spot.at("env_unset"))
     by_mode = {mode: environment | _environment(own) for mode, own in of_modes(spot, "permission_env").items()}
+    efforts = [one.choice(LEVELS) for one in spot.at("efforts").items(len(LEVELS))] or LEVELS
     pattern = spot.at("resume_id_pattern").regex() if spot.at("resume_id_pattern") else RESUME_PATTERN
     pipe = spot.at("stdin").choice(STDINS, STDINS[0]) == "pipe"
     first = command[1:]
 
     def start(request: Request) -> Launch:
-        invocation, resume = request.invocation, request.resume
+        invocation, resume, effort = request.invocation, request.resume, request.invocation.limits.effort
         if resume:
             _check_session(resume, pattern, name, uses, fork=invocation.session.fork_session)
         if request.unheard and BUNDLED in uses and request.permission_mode != WIDEST:
@@ -185,6 +177,7 @@ def _start(
             "prompt_argument": inline,
             "prompt_stdin": not inline and path is None,
             "model": invocation.model,
+            "effort": effort and nearest(effort, efforts),
             "resume": resume,
             "fork": bool(resume and invocation.session.fork_session),
             "session_id": None if resume else invocation.session.session_id,

@@ -147,6 +147,7 @@ def build(
             streams=own.at("text").value in _STREAMED or any(one.get("mode") in _STREAMED for one in events),
             resumes="resume" in made.uses,
             takes_model="model" in made.uses,
+            takes_effort="effort" in made.uses,
             limits_tools=made.denials is not None or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
             limits_turns="max_turns" in made.uses,
             prices=_prices(table),

@@ -13,7 +13,7 @@ CONDITIONS = 10
 LISTS = ("add_dirs", "denied_tools", "allowed_tools", "mcp_configs")
 SYSTEM = ("system_prompt", "append_system_prompt")
 TEXTS = (
-    *("prompt", "prompt_file", "model", "resume", "session_id"),
+    *("prompt", "prompt_file", "model", "effort", "resume", "session_id"),
     *(*SYSTEM, "max_turns", "report_folder", "item", *LISTS),
 )
 RULES = "rules"

@@ -8,7 +8,7 @@ from ruling import policy
 from support import facts_of
 
 from shim.core.claude.control import QUESTIONS, Control
-from shim.core.claude.control_answers import ANSWERS, Decided, Interrupt, ModeChosen, ModelChosen
+from shim.core.claude.control_answers import ANSWERS, Chosen, Decided, Interrupt
 from shim.core.claude.facts import Serving
 from shim.core.claude.permissions import CLOSED_STREAM, UNANSWERED, Decision, Permission, RuleChange
 from shim.core.reading.account import printable
@@ -148,18 +148,18 @@ def test_no_model_is_the_first_one_again():
     """C7"""
     one = control(model="m-1")
     said, wishes = ask(one, "set_model", model="m-2")
-    assert (said[0]["response"]["response"], wishes) == ({"model": "m-2"}, [ModelChosen("m-2")])
+    assert (said[0]["response"]["response"], wishes) == ({"model": "m-2"}, [Chosen("model", "m-2")])
     said, wishes = ask(one, "set_model", model=None)
-    assert (said[0]["response"]["response"], wishes) == ({"model": "m-1"}, [ModelChosen("m-1")])
+    assert (said[0]["response"]["response"], wishes) == ({"model": "m-1"}, [Chosen("model", "m-1")])
 
 
 def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
     """C7"""
     one = control(model="m-1", told={"m-1": "m-1", "sonnet": "big"}.get, choosable=lambda: ("sonnet",))
     said, wishes = ask(one, "set_model", model="sonnet")
-    assert (said[0]["response"]["response"], wishes) == ({"model": "big"}, [ModelChosen("big")])
+    assert (said[0]["response"]["response"], wishes) == ({"model": "big"}, [Chosen("model", "big")])
     said, wishes = ask(one, "set_model", model="opus")
-    assert (said[0]["response"]["response"], wishes) == ({"model": "default"}, [ModelChosen(None)])
+    assert (said[0]["response"]["response"], wishes) == ({"model": "default"}, [Chosen("model", None)])
 
 
 @pytest.mark.parametrize("name", ["default", "pi:"])
@@ -167,7 +167,7 @@ def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name
     one = control(model="m-1", told=lambda model: None if model == "default" else model, checked=lambda model: None)
     one.facts.known_model = "its-own"
     said, wishes = ask(one, "set_model", model=name)
-    assert (said[0]["response"]["response"], wishes) == ({"model": "its-own"}, [ModelChosen(None)])
+    assert (said[0]["response"]["response"], wishes) == ({"model": "its-own"}, [Chosen("model", None)])
 
 
 @pytest.mark.parametrize("subtype", ["initialize", "list_models"])
@@ -203,7 +203,7 @@ def test_a_mode_is_answered_told_and_wished_for():
     said, wishes = ask(control(), "set_permission_mode", mode="plan")
     assert said[0]["response"]["response"] == {"mode": "plan"}
     assert (said[1]["subtype"], said[1]["permissionMode"], said[1]["session_id"]) == ("status", "plan", "S")
-    assert wishes == [ModeChosen("plan")]
+    assert wishes == [Chosen("mode", "plan")]
 
 
 def test_bypassing_is_possible_where_the_session_was_launched_for_it():
@@ -499,8 +499,34 @@ def test_the_mode_of_an_answer_binds_the_next_call():
     one = control(policy=policy())
     one.ask(TOUCH)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-    assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [ModeChosen("acceptEdits")]
+    assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [Chosen("mode", "acceptEdits")]
     assert one.ask(TOUCH._replace(request="q2", call="call_2")) == Decision(True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "wishes", "applied"),
+    [
+        ({"effortLevel": "HIGH"}, [Chosen("effort", "high")], "high"),
+        ({"effortLevel": None}, [Chosen("effort", None)], None),
+        ({"effortLevel": "nonsense"}, [], "low"),
+        ({"effortLevel": 7}, [], "low"),
+        ({}, [], "low"),
+        (7, [], "low"),
+    ],
+)
+def test_an_effort_is_what_the_settings_of_the_session_say(settings, wishes, applied):
+    """C8"""
+    one = control(effort="low")
+    request = {"subtype": "apply_flag_settings", "settings": settings}
+    assert ask(one, **request)[1] == wishes
+    assert body(one, "get_settings")["response"]["applied"]["effort"] == applied
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_the_models_are_listed_with_efforts_only_where_the_vendor_can_be_told_one(takes):
+    """C3"""
+    (listed,) = control(takes_effort=takes).facts.models()
+    assert ("supportedEffortLevels" in listed) is takes
 
 
 @pytest.mark.parametrize("mode", ["bypassPermissions", "nonsense", 7])

@@ -6,7 +6,7 @@ import pytest
 from support import facts_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
-from shim.core.claude.control_answers import Decided, Interrupt, ModeChosen
+from shim.core.claude.control_answers import Chosen, Decided, Interrupt
 from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
 from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
 from shim.core.yume.pen import YumePen
@@ -101,14 +101,14 @@ def test_an_interrupt_denies_what_is_asked_about():
 )
 def test_a_mode_holds_from_now_on(mode, meant, prompts):
     control = opened()
-    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [ModeChosen(meant)]
+    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [Chosen("mode", meant)]
     assert (control.facts.mode, control.facts.prompts) == (meant, prompts)
 
 
 @pytest.mark.parametrize("mode", ["yolo", "bypassPermissions", None, 3])
 def test_r15_an_unknown_mode_is_the_default_and_said(mode):
     control = opened(mode="acceptEdits")
-    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [ModeChosen("default")]
+    assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [Chosen("mode", "default")]
     assert "is not known: default" in control.complaints[0]
 
 

@@ -93,6 +93,32 @@ def test_a_model_that_is_asked_for_is_set_before_the_prompt():
     assert methods(answered(link, 3, {})) == ["session/prompt"]
 
 
+EFFORT = {"id": "e", "category": "thought_level", "currentValue": "medium"}
+EFFORT["options"] = [{"value": value} for value in ("low", "medium", "high")]
+
+
+@pytest.mark.parametrize(("asked", "told"), [("low", "low"), ("high", "high"), ("max", "high")])
+def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(asked, told):
+    link = Link()
+    link.greet(Opening("/work", effort=asked))
+    answered(link, 1, GREETED)
+    (line,) = said(answered(link, 2, {"sessionId": "s1", "configOptions": [EFFORT]}))
+    assert (line["method"], line["params"]["configId"], line["params"]["value"]) == (
+        "session/set_config_option",
+        "e",
+        told,
+    )
+    assert link.prompt(Message("hi")) == b"", "the prompt waits for it"
+    assert methods(answered(link, 3, code=-32602, message="no")) == ["session/prompt"], "the turn goes on without"
+
+
+def test_without_an_effort_the_session_has_the_one_that_it_began_with():
+    link = opened({"configOptions": [EFFORT]})
+    assert said(link.effort("low"))[0]["params"]["value"] == "low"
+    assert said(link.effort(None))[0]["params"]["value"] == "medium"
+    assert opened().effort("low") == b"", "an agent without the option is told nothing"
+
+
 def test_the_model_that_a_session_began_with_is_not_set():
     assert opened({"configOptions": OPTIONS}, model="small").outbox == []
 

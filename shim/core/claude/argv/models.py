@@ -3,13 +3,15 @@
 Frontends pass Claude's names whatever the vendor is. `[models]` in the settings maps them (surface page, Models).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 DEFAULT = "default"  # the model that a vendor uses by itself
 # Claude's short names; its long ones begin with `claude-`. Each may end in the size of a context, as in `sonnet[1m]`.
 FAMILIES = ("fable", "haiku", "opus", "sonnet")
 SHORT = frozenset((DEFAULT, "best", "opusplan", *FAMILIES))
 LONG = "claude-"
+# How hard the model is to try (`--effort`): levels that a vendor is told in its own words.
+LEVELS = ("low", "medium", "high", "xhigh", "max")
 
 
 def claudes(name: str) -> bool:
@@ -36,6 +38,17 @@ def told(name: str | None, maps: Iterable[Mapping[str, str]]) -> str | None:
 def told_all(names: str | None, told: Callable[[str], str | None]) -> str | None:
     """The same for a list with commas, such as that of `--fallback-model`; None where nothing is left of it."""
     return ",".join(name for one in (names or "").split(",") if (name := told(one.strip()))) or None
+
+
+def level(said: object) -> str | None:
+    """A level as it is written; None for any other word, which the real claude ignores too."""
+    name = said.lower() if isinstance(said, str) else ""
+    return name if name in LEVELS else None
+
+
+def nearest(level: str, able: Collection[object]) -> str | None:
+    """The level of those that a vendor has: the asked one or the next below it; None where there is none."""
+    return next((name for name in reversed(LEVELS[: LEVELS.index(level) + 1]) if name in able), None)
 
 
 def _plain(name: str) -> str:

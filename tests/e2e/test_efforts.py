@@ -1,0 +1,44 @@
+"""How hard the model is to try: Claude's `--effort` in each vendor's words, as the vendor's model hears it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from frontend import Frontend
+from scripts import ScriptedServer
+from test_model_names import Conversation
+from vendor_setups import CODEX, COPILOT, OPENCODE, PI, QWEN, Vendor
+
+pytestmark = pytest.mark.e2e
+
+
+def cells(*vendors: Vendor) -> list[Any]:
+    """One vendor in the short run."""
+    return [
+        pytest.param(vendor, id=vendor.name, marks=pytest.mark.full if number else ())
+        for number, vendor in enumerate(vendors)
+    ]
+
+
+@pytest.mark.parametrize("vendor", cells(PI, CODEX, OPENCODE, COPILOT), indirect=True)
+@pytest.mark.parametrize("effort", ["low", "high"])
+def test_an_effort_reaches_the_model(frontend: Frontend, model: ScriptedServer, vendor: Vendor, effort: str) -> None:
+    run = frontend.run("[[text]] hi", "--effort", effort)
+    assert run.exit == 0 and not run.result["is_error"], run.result
+    assert {request.effort for request in model.asked("text")} == {effort}
+
+
+@pytest.mark.parametrize("vendor", cells(QWEN, OPENCODE, PI, CODEX), indirect=True)
+def test_in_a_conversation_another_effort_counts_from_the_next_message_on(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor
+) -> None:
+    conversation = Conversation(frontend, "--effort", "low")
+    assert conversation.order(subtype="initialize")["models"][0]["supportsEffort"] is True
+    conversation.say("[[text]] hi")
+    assert model.asked("text")[-1].effort == "low"
+    for said, told in (("high", "high"), ("nonsense", "high"), ("medium", "medium")):
+        conversation.order(subtype="apply_flag_settings", settings={"effortLevel": said})
+        assert conversation.order(subtype="get_settings")["applied"]["effort"] == told
+        conversation.say("[[text]] and again")
+        assert model.asked("text")[-1].effort == told, said
