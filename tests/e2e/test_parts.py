@@ -6,6 +6,7 @@ import base64
 import json
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,20 @@ def test_the_model_receives_a_picture_and_a_document(frontend: Frontend, model: 
     asked = json.dumps(request.body)
     assert PICTURE in asked and PAPER in asked
     assert notices(conversation) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
+def test_a_picture_that_a_call_returned_is_one_for_the_frontend_too(frontend: Frontend) -> None:
+    file = Path(frontend.folder) / "red.png"
+    file.write_bytes(base64.b64decode(PICTURE))
+    conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
+    say(conversation, f"[[read]] {file}")
+    conversation.until("result")
+    ((content, failed),) = conversation.results()
+    source = {"type": "base64", "data": PICTURE, "media_type": "image/png"}
+    assert not failed
+    assert [block for block in content if block["type"] == "image"] == [{"type": "image", "source": source}]
 
 
 @takers

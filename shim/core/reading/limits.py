@@ -10,6 +10,7 @@ from typing import Any
 from shim.core.reading.json_text import dump, mapped
 
 NOTE = "\n[… {count:,} characters left out{where} …]\n"
+NO_IMAGE = "[an image of {size:,} bytes is left out: it is longer than a line may be (max_line_bytes)]"
 NOTE_BYTES = 600  # of the note, with a path
 ENVELOPE_BYTES = 3000  # of a line around its content: ids, model, usage
 LONGEST_CHARACTER = 6  # bytes of one character as JSON
@@ -63,6 +64,19 @@ def fit(value: Any, room: int, keep: Keep | None = None) -> Any:
     except RecursionError:
         pass
     return cut(dump(value).decode(), room, keep)
+
+
+def fit_images(content: Any, room: int) -> Any:
+    """A call's result in which an image that has no room is a line about it: half of an image is none."""
+    if not isinstance(content, list):
+        return content
+    fitted: list[Any] = []
+    for block in content:
+        size = len(dump(block)) if isinstance(block, dict) and block.get("type") == "image" else 0
+        fits = size <= room
+        fitted.append(block if fits else {"type": "text", "text": NO_IMAGE.format(size=size)})
+        room -= size if fits else 0
+    return content if fitted == content else fitted
 
 
 def fit_line(line: Mapping[str, Any], room: int) -> Any:

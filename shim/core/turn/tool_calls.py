@@ -7,7 +7,7 @@ from shim.core.claude.hooks.callbacks import Seen
 from shim.core.policy.policy import STRUCTURED
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, as_content, dump
-from shim.core.reading.limits import LONGEST_CHARACTER, fit
+from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
 from shim.core.turn.machine import CLOSED, DONE, MESSAGE, READY, Machine
 from shim.core.turn.outcome import MAX_TURNS, End
 from shim.core.turn.reply import Reply
@@ -273,7 +273,7 @@ class ToolCalls:
         """A result that fits a line (contract 5.4)."""
         if isinstance(content, str) and len(content) * LONGEST_CHARACTER <= self._room:
             return content
-        fitted = fit(content, self._room, self._terms.keep)
+        fitted = fit(fit_images(content, self._room), self._room, self._terms.keep)
         if fitted is not content:
             self._account.repaired("result_cut")
         return fitted

@@ -133,6 +133,18 @@ def shown(block: Mapping[str, Any]) -> str | None:
     return found if kind in ("text", "resource") and isinstance(found, str) else None
 
 
+def images_of(content: object) -> list[dict[str, Any]]:
+    """The images of a call's content, as Claude's blocks."""
+    given = content if isinstance(content, list) else ()
+    blocks = [one.get("content") for one in given if isinstance(one, dict) and one.get("type") == "content"]
+    return [
+        {"type": "image", "source": {"type": "base64", "data": one["data"], "media_type": one["mimeType"]}}
+        for one in blocks
+        if isinstance(one, dict) and one.get("type") == "image"
+        if isinstance(one.get("data"), str) and isinstance(one.get("mimeType"), str)
+    ]
+
+
 def text_of(content: object) -> str:
     """The texts of a call's content."""
     given = content if isinstance(content, list) else ()

@@ -12,7 +12,7 @@ from shim.core.turn.machine import CLOSED
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tools
 from shim.core.vendor.translator import Event, Translator
-from shim.profiles.acp.calls import Call, shown, text_of
+from shim.profiles.acp.calls import Call, images_of, shown, text_of
 from shim.profiles.acp.link import CANCELLED, METHOD_NOT_FOUND, PROMPT, REQUESTS, SESSION, Heard, Link
 from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
 
@@ -215,9 +215,12 @@ class AcpTranslator(Translator):
             call.said = True
             self.turn.tool_use(call.identity, *call.in_claudes_words(self.tools))
 
-    def _returned(self, call: Call, update: Event) -> str:
-        """What a call gave back: the texts of its content, else what the agent calls its raw output."""
-        if text := self._upserts.output(call) if self._by_id else text_of(update.get("content")):
+    def _returned(self, call: Call, update: Event) -> object:
+        """What a call gave back: the texts and images of its content, else what the agent calls its raw output."""
+        text = self._upserts.output(call) if self._by_id else text_of(update.get("content"))
+        if images := images_of(call.content if self._by_id else update.get("content")):
+            return [*([{"type": "text", "text": text}] if text else ()), *images]
+        if text:
             return text
         raw = update.get("rawOutput")
         if isinstance(raw, dict):

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 from support import Stage, check_turns
 
 from shim.core.reading.json_text import dump
-from shim.core.reading.limits import cut, fit, fit_line, pieces
+from shim.core.reading.limits import cut, fit, fit_images, fit_line, pieces
 
 TEXTS = some.text(some.characters(codec="utf-8") | some.sampled_from(' \u2028\u0085\0\n\\"é漢😀'), max_size=400)
 
@@ -57,6 +57,26 @@ def test_a_text_that_just_fits_is_not_cut(length):
     text = "x" * length
     assert fit(text, 5000) is text
     assert fit(text + "xxx", length + 2) is not text
+
+
+def test_an_image_is_whole_or_a_line_about_it():
+    small, large = ({"type": "image", "source": {"type": "base64", "data": "A" * size}} for size in (400, 4000))
+    text = {"type": "text", "text": "x" * 4000}
+    assert fit_images([small, text], 1000) == [small, text] and fit_images("text", 1) == "text"
+    kept, left_out, said = fit_images([small, large, text], 1000)
+    assert (kept, said) == (small, text)
+    assert left_out["type"] == "text" and "an image of 4,053 bytes is left out" in left_out["text"]
+    assert [block["type"] for block in fit_images([small] * 4, 1000)] == ["image", "image", "text", "text"]
+
+
+def test_a_result_has_no_half_of_an_image():
+    stage = Stage(room=20_000)
+    block = {"type": "image", "source": {"type": "base64", "data": "A" * 30_000, "media_type": "image/png"}}
+    stage.turn.tool_use("c1", "Read", {})
+    stage.turn.tool_result("c1", [block])
+    (line,) = (line for line in stage.lines() if line["type"] == "user")
+    (said,) = line["message"]["content"][0]["content"]
+    assert said["type"] == "text" and "is left out" in said["text"]
 
 
 def test_only_what_is_long_is_cut():

@@ -137,6 +137,20 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
         assert json.loads(link.prompt(message))["params"]["prompt"] == told
 
 
+def test_an_image_that_a_call_returned_is_claudes_block():
+    data = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+    content = [
+        {"type": "content", "content": one} for one in ({"type": "text", "text": "read"}, data, {"type": "image"})
+    ]
+    call = update("tool_call", toolCallId="c9", title="read", kind="read", rawInput={"filePath": "/a.png"})
+    over = update("tool_call_update", toolCallId="c9", status="completed", content=content)
+    talk = begun().says(call, over, DONE).end()
+    (result,) = (json.loads(line) for line in talk.lines.splitlines() if b'"tool_result"' in line)
+    source = {"type": "base64", "data": "AAAA", "media_type": "image/png"}
+    said = [{"type": "text", "text": "read"}, {"type": "image", "source": source}]
+    assert result["message"]["content"][0]["content"] == said
+
+
 def test_two_questions_are_answered_in_any_order():
     talk = begun().says(question(), question(identity="q", call="c2"))
     talk.asked.reverse()
