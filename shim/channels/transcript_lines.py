@@ -12,8 +12,7 @@ from fcntl import F_GETFL, F_SETFL, fcntl
 from typing import NamedTuple
 
 from shim.core.claude.line_pieces import MESSAGE, UNUSED
-from shim.core.claude.tally import Tally
-from shim.core.claude.usage import LARGEST, NO_USAGE, ORDER, Usage
+from shim.core.claude.usage import LARGEST, NO_USAGE, ORDER, Tally, Usage
 from shim.core.ids import parse_uuid
 from shim.core.reading.json_text import dump
 

@@ -16,9 +16,11 @@ from shim.conversation.drivers.setup import Setup, model_told, models_known
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
+    add_servers,
     checked,
     driven,
     mode_of,
+    named_servers,
     own_model,
     played,
     prompts,
@@ -128,10 +130,7 @@ class Start:
         )
         if self.listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
             invocation = read_file_option(invocation)
-            if configs := invocation.configuration.mcp_config:
-                from shim.channels.mcp_files import check_mcp_configs
-
-                check_mcp_configs(configs, self.cwd)
+            named_servers(invocation, self.cwd)  # it refuses what names none
         if not (self.listing.several or self.vendor.passthrough):
             invocation = self._settle(invocation)
         self.mode = mode_of(invocation)
@@ -349,6 +348,7 @@ class Start:
             effort=invocation.limits.effort,
             prompts=prompts(invocation),
         )
+        add_servers(facts, invocation)
         setup = Setup(
             self.vendor,
             invocation,

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from shim.channels.raw_output import tell
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import LEVELS, level
+from shim.core.claude.facts import Facts
 from shim.core.errors import FrontendError, ModeError
 from shim.core.ids import vendor_id
 from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
+from shim.core.reading.typed import Any
 from shim.core.vendor.routing import PLAYS, check_model, chosen
 from shim.core.vendor.vendor import Vendor
 from shim.state.config import Settings
@@ -90,6 +92,28 @@ def prompts(invocation: Invocation) -> bool:
     return (
         invocation.permissions.permission_prompt_tool == "stdio" and invocation.streams.output_format == "stream-json"
     )
+
+
+def named_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
+    """The MCP servers of the command line: name → configuration. ArgumentError for what names none."""
+    if not invocation.configuration.mcp_config:
+        return {}
+    from shim.channels.mcp.configs import read_mcp_configs
+
+    return read_mcp_configs(invocation.configuration.mcp_config, cwd)
+
+
+def add_servers(facts: Facts, invocation: Invocation) -> None:
+    """MCP servers of the command line. Those of the frontend's own process are reached through its stdin only."""
+    servers = named_servers(invocation, facts.rules.cwd)
+    inside = [name for name, one in servers.items() if isinstance(one, dict) and one.get("type") == "sdk"]
+    facts.given_servers = {name: one for name, one in servers.items() if name not in inside}
+    if not inside:
+        return
+    if invocation.streams.input_format == "stream-json" or prompts(invocation):
+        facts.add_servers(inside)
+    else:
+        tell(f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(inside)})\n")
 
 
 def state_events(environment: Mapping[str, str]) -> str:

@@ -4,20 +4,24 @@ Neither the child of a single message nor the answer to a frontend's first quest
 the loop needs, such as anyio, is imported behind them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from shim.channels.raw_output import offer, tell
 from shim.channels.stamps import fresh_uuid, now
 from shim.core.errors import ModeError, VendorError
-from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.process.spawn import abandon
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from shim.channels.mcp.door import Door
     from shim.channels.signals import Signals
     from shim.channels.stdin import Source
     from shim.channels.stdout import Output
     from shim.channels.transcript import Transcript
     from shim.conversation.drivers.driver import ChildDriver
+    from shim.conversation.drivers.launcher import Launcher, Relays
     from shim.conversation.fallback.candidates import Candidate, Candidates
     from shim.conversation.fallback.driver import Fallback
     from shim.core.claude.argv.invocation import Invocation
@@ -119,6 +123,7 @@ class Run:
         async def conversation() -> int:
             async with anyio.create_task_group() as tasks:
                 output = self._output()
+                self._launcher.relays = _relays(self._launcher, output, control, tasks)
 
                 def drive(candidate: "Candidate") -> "ChildDriver":
                     if candidate.listens:
@@ -221,6 +226,36 @@ class Run:
     def _close(self) -> None:
         if self._transcript is not None:
             self._transcript.close()
+
+
+def _relays(launcher: "Launcher", output: "Output", control: "Control", tasks: "TaskGroup") -> "Relays":
+    """What gives relays to the MCP servers of the frontend's process; their socket is opened with the first."""
+    door: Door | None = None
+
+    async def flush() -> None:
+        from shim.channels.stdout import FrontendGoneError
+
+        if data := control.take():
+            try:
+                await output.lines(data)
+            except FrontendGoneError:
+                pass  # the loop finds out too
+
+    def relays(names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
+        nonlocal door
+        if door is None:
+            from shim.channels.mcp.door import Door
+            from shim.core.claude.sdk_servers import SdkServers
+
+            assert isinstance(launcher.facts.servers, SdkServers)
+            opened = Door(launcher.facts.servers, flush, launcher.timeouts["tool_timeout"])
+            entries = opened.entries(names)
+            tasks.start_soon(opened.serve)
+            door = opened
+            return entries
+        return door.entries(names)
+
+    return relays
 
 
 def _answer_at_once(control: "Control", source: "Source", recorder: "Recorder | None") -> None:

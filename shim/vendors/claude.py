@@ -61,7 +61,9 @@ VENDOR = Vendor(
     launch=launch,
     modes=dict.fromkeys(_ANY, ()),
     passthrough=True,
-    abilities=Abilities(limits_tools=True, limits_turns=True, streams=True, resumes=True, structures=True),
+    abilities=Abilities(
+        limits_tools=True, limits_turns=True, streams=True, resumes=True, structures=True, servers=True
+    ),
     enforcement=Enforcement(own=True),
     surroundings=Surroundings(api_base="ANTHROPIC_BASE_URL"),
     program=ProgramFacts(

@@ -61,7 +61,8 @@ def launch(request: Request) -> Launch:
     arguments += [f"--exclude-tools={name}" for name in removed]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    arguments += [f"--mcp-config={config}" for config in request.mcp_configs()]
+    private = [] if request.listens else request.private_config()  # a child that listens is told them
+    arguments += [f"--mcp-config={config}" for config in (*request.mcp_configs(), *private)]
     if not request.listens:  # with stream-json input it refuses the flag
         arguments += request.flag("--json-schema", invocation.json_schema)
     arguments += session(request)
@@ -158,6 +159,7 @@ VENDOR = Vendor(
         resumes=True,
         retracts=True,
         structures=True,
+        servers=True,
     ),
     timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
     enforcement=Enforcement(

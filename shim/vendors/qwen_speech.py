@@ -33,8 +33,10 @@ class QwenSpeech(ClaudeSpeech):
     """One child's ear, in Claude's own protocol; requests are numbered."""
 
     def hello(self, request: Request) -> bytes:
-        """Turn the control protocol on."""
+        """Turn the control protocol on, and tell it the MCP servers that its command line does not name."""
         said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PATIENCE_MS}}
+        if request.servers.private:
+            said["mcpServers"] = request.servers.private
         if (effort := request.invocation.limits.effort) is not None:
             said["effort"] = effort
         return self._request(subtype="initialize", **said)

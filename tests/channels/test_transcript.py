@@ -13,8 +13,7 @@ import pytest
 from shim.channels import transcript as module
 from shim.channels.transcript import MARK, Transcript, folder_name
 from shim.core.claude.pen import ClaudePen
-from shim.core.claude.tally import Tally
-from shim.core.claude.usage import LARGEST, NO_USAGE, usage
+from shim.core.claude.usage import LARGEST, NO_USAGE, Tally, usage
 from shim.core.yume.pen import YumePen
 
 U = "11111111-2222-4333-8444-55555555abcd"

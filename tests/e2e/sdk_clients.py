@@ -125,14 +125,23 @@ class SdkClient:
         once: str | None = None,
         partial: bool = False,
         asks: bool = False,
+        serves: str | None = None,
+        allowed: Sequence[str] = (),
+        denied: Sequence[str] = (),
     ) -> Conversation:
-        """Starts the client with the place's claude: for one prompt, or for a conversation."""
+        """Starts the client with the place's claude: for one prompt, or for a conversation.
+
+        `serves` is the name of an MCP server in its own process; rules about tools go with it.
+        """
         start = {
             "claude": str(place.claude),
             "cwd": str(place.folder),
             "once": once,
             "partial": partial,
             "asks": asks,
+            "serves": serves,
+            "allowed": list(allowed),
+            "denied": list(denied),
         }
         argv = [*self.command(), json.dumps(start)]
         if self.own and is_ours(str(place.claude)):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
 from shim.channels.log import SILENT
+from shim.channels.raw_output import tell
 from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standing
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
@@ -14,8 +15,8 @@ from shim.core.claude.facts import Serving
 from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING
-from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
-from shim.core.vendor.vendor import Launch, Request, Vendor
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.vendor.vendor import Launch, Request, Servers, Vendor
 from shim.process import strays
 from shim.process.environment import child_environment, extra_arguments, launch_environment
 from shim.process.find_program import check_programs, find_launcher, find_program, unheard
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
     from shim.state.store import Session
 
+
+if TYPE_CHECKING:
+    Relays = Callable[[tuple[str, ...]], Mapping[str, Mapping[str, Any]]]
 
 HOOK = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
 
@@ -116,6 +120,7 @@ class Launcher:
         self.ahead: Started | None = None  # a child that was started before the loop, for its first message
         self.request = Request(setup.invocation, "")  # that the last child was started for
         self.report: ReportFile | None = None  # of the child that was started last
+        self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
         self._open_pen = pen
         self.child_environment = child_environment(vendor, setup.own, setup.environment)
         self.program = Program(setup, self.child_environment)
@@ -125,7 +130,9 @@ class Launcher:
     def another(self, vendor: Vendor, environment: Mapping[str, str]) -> "Launcher":
         """What starts another vendor in the same conversation; no session of this one's goes on in it."""
         setup = self.setup._replace(vendor=vendor, environment=environment, flat=True)
-        return Launcher(setup, facts=self.facts, pen=lambda: self.pen)
+        made = Launcher(setup, facts=self.facts, pen=lambda: self.pen)
+        made.relays = self.relays
+        return made
 
     # -- what holds for the whole conversation -------------------------------------------------------------
 
@@ -263,6 +270,7 @@ class Launcher:
             append_system_prompt=facts.append_system_prompt or invocation.system.append_system_prompt,
         )
         return Request(
+            servers=self._servers(),
             invocation=standing.name(invocation, self.vendor, facts.rules.session_id),
             prompt=prompt if standing.listens else self.asked(prompt),
             mode=self.vendor.mode_arguments(facts.mode),
@@ -283,6 +291,26 @@ class Launcher:
                 self.vendor, self.program.launcher, (self.setup.cwd, self.child_environment.get("HOME", ""))
             ),
         )
+
+    def _servers(self) -> Servers:
+        """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for their secrets."""
+        known, later = self.facts.given_servers, self.facts.later_servers
+        private = {name: server for name, server in known.items() if name in later}
+        return Servers({name: known[name] for name in known if name not in later}, {**private, **self._relays()})
+
+    def _relays(self) -> "Mapping[str, Mapping[str, Any]]":
+        """What the vendor starts to reach the MCP servers of the frontend's process, where it can reach them."""
+        facts, names = self.facts, self.facts.servers.names
+        if not names or self.relays is None or not self.vendor.abilities.servers:
+            return {}
+        try:
+            if self.program.launcher:
+                raise OSError(f"{self.vendor.name} is started by {self.program.launcher[0]}, maybe on another machine")
+            relays, facts.unreachable = self.relays(names), ""
+        except OSError as error:
+            relays, facts.unreachable = {}, str(error)
+            tell(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
+        return relays
 
     def _mode_file(self) -> str:
         """The file that tells our hook the permission mode, if a hook of ours may need it."""
@@ -340,4 +368,5 @@ def serving(vendor: Vendor, *, name: str = "", listens: bool) -> Serving:
         unattended=vendor.unattended,
         takes_effort=vendor.abilities.takes_effort,
         asks_all=bool(vendor.program.plays) or vendor.enforcement.own,
+        servers=vendor.abilities.servers,
     )

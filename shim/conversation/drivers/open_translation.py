@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shim.channels.stamps import fresh_identity
 from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.claude.tally import Tally
+from shim.core.claude.usage import Tally
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import Keep
 from shim.core.reading.lines import INBOUND_BYTES

@@ -84,6 +84,7 @@ class Control(Lines):
     def closed(self) -> list[Wish]:
         """The frontend's stdin has ended: every open question and every later one is answered by us."""
         self._deaf, asking = True, bool(self._asked)
+        self.facts.servers.close()
         wishes = self._give_up(CLOSED_STREAM)
         if asking:
             self.state("running")
@@ -150,6 +151,8 @@ class Control(Lines):
         if self.facts.rules.replays:
             self._say(event)
         identity = str(response.get("request_id"))
+        if self.facts.servers.answered(identity, response):
+            return []
         if identity in self._hooked:
             return self._hook_answered(self._hooked.pop(identity), response)
         asked = self._asked.pop(identity, None)
@@ -344,7 +347,8 @@ class Control(Lines):
 
     def begin(self, prompt: str) -> None:
         """A message's turn begins."""
-        self.running = True
+        self.running = self.begun = True
+        self.facts.servers.greet()
         self.state("running")
         self.observe(Seen("UserPromptSubmit"), prompt=prompt)
 

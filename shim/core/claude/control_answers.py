@@ -56,9 +56,11 @@ class RefusalError(Exception):
 
 
 class Frontend(Protocol):
-    """Whose request it is; `messages` wait for their turn."""
+    """Whose request it is; `messages` wait for their turn, `begun`: the first one was taken."""
 
     facts: Facts
+    begun: bool
+    complaints: list[str]
     messages: deque[Message]
 
 
@@ -80,8 +82,17 @@ def _initialize(frontend: Frontend, request: Asked) -> Body:
         "analytics_disabled": True,
         "fast_mode_state": "off",
     }
-    if request.get("mcpServers"):
-        body["mcp_servers_applied"] = False
+    inside, named = request.get("sdkMcpServers"), request.get("mcpServers")
+    if isinstance(inside, list) and inside:
+        facts.add_servers(inside)
+    if named:
+        applies = isinstance(named, dict) and facts.serving.servers and not frontend.begun
+        if applies:
+            facts.given_servers, facts.later_servers = {**facts.given_servers, **named}, frozenset(named)
+        body["mcp_servers_applied"] = applies
+    if (inside or named) and not facts.serving.servers:
+        frontend.complaints.append(f"MCP servers have no effect: {facts.vendor} takes none\n")
+    facts.servers.greet()
     return body
 
 
@@ -146,6 +157,17 @@ def _mcp_set_servers(frontend: Frontend, request: Asked) -> Body:
     return {"added": [], "removed": [], "errors": dict.fromkeys(servers if isinstance(servers, dict) else (), reason)}
 
 
+def _mcp_status(frontend: Frontend, request: Asked) -> Body:
+    return {"mcpServers": frontend.facts.servers_listed(whole=True)}
+
+
+def _mcp_message(frontend: Frontend, request: Asked) -> Body:
+    """A message of a server in the frontend's process, for the vendor's clients."""
+    if not frontend.facts.servers.told(request.get("server_name"), request.get("message")):
+        raise RefusalError(f"Server not found: {request.get('server_name')}")
+    return None
+
+
 def _no_server(frontend: Frontend, request: Asked) -> Body:
     raise RefusalError(f"Server not found: {request.get('serverName')}")
 
@@ -191,7 +213,8 @@ ANSWERS: Mapping[str, Callable[[Frontend, Asked], Body]] = {
     "set_model": _set_model,
     "set_permission_mode": _set_permission_mode,
     "set_max_thinking_tokens": _always(None),
-    "mcp_status": _always({"mcpServers": []}),
+    "mcp_message": _mcp_message,
+    "mcp_status": _mcp_status,
     "mcp_set_servers": _mcp_set_servers,
     "mcp_reconnect": _no_server,
     "mcp_toggle": _no_server,
@@ -219,13 +242,13 @@ class Lines:
     def __init__(self, facts: Facts, mint: Callable[[], str]) -> None:
         self.facts: Facts = facts
         self.complaints: list[str] = []
-        self.running = False
+        self.running = self.begun = False
         self._mint = mint
         self._lines: list[bytes] = []
 
     def take(self) -> bytes:
         """The lines for stdout, since the last call."""
-        data = b"".join(self._lines)
+        data = b"".join((*self._lines, *self.facts.servers.take()))
         self._lines.clear()
         return data
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shim.core.claude.hooks.callbacks import Hooks
     from shim.core.claude.hooks.callbacks import Verdict as HookVerdict
     from shim.core.claude.permissions import FolderChange, RuleChange
+    from shim.core.claude.sdk_servers import SdkServers
 
 MODE_NAMES = tuple(sorted(MODES))
 
@@ -50,6 +51,7 @@ class Serving(NamedTuple):
     takes_effort  it can be told how hard its model is to try
     asks_all      no mode spares one of its questions, only a rule does: it asks by Claude's rules, or did so once, in a
                   recording
+    servers       it takes MCP servers
     """
 
     vendor: str
@@ -59,6 +61,36 @@ class Serving(NamedTuple):
     unattended: bool = False
     takes_effort: bool = False
     asks_all: bool = False
+    servers: bool = False
+
+
+class NoServers(tuple[()]):
+    """A frontend without MCP servers in its process, which is nearly every one: nothing of theirs is imported."""
+
+    __slots__ = ()
+
+    def told(self, server: object, message: object) -> bool:
+        return False
+
+    def take(self) -> list[bytes]:
+        return []
+
+    def answered(self, identity: str, response: Mapping[str, Any]) -> bool:
+        return False
+
+    def add(self, names: Iterable[object]) -> None: ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def tools(self) -> list[str]:
+        return []
+
+    def greet(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Facts:
@@ -71,6 +103,9 @@ class Facts:
     known_model   what the vendor used by itself, as far as it has said so
     transcript    the path of the session's transcript, "" when none is written
     hooks         what the frontend's `initialize` registered
+    servers       the MCP servers that live in the frontend's process
+    given_servers the other MCP servers: name → configuration; `later_servers` are those that `initialize` named
+    unreachable   why the vendor cannot reach a server in the frontend's process
     """
 
     def __init__(
@@ -92,6 +127,10 @@ class Facts:
         self.prompts = prompts
         self.policy = policy
         self.hooks: Hooks | None = None
+        self.servers: SdkServers | NoServers = NoServers()
+        self.given_servers: Mapping[str, Any] = {}
+        self.later_servers: frozenset[str] = frozenset()
+        self.unreachable = ""
         self.transcript = ""
         self.known_model = ""
         self.system_prompt: str | None = None
@@ -107,6 +146,26 @@ class Facts:
     @property
     def vendor(self) -> str:
         return self.serving.vendor
+
+    def add_servers(self, names: Iterable[object]) -> None:
+        """The frontend has MCP servers in its own process."""
+        if not self.servers:
+            from shim.core.claude.sdk_servers import SdkServers
+
+            self.servers = SdkServers(self.rules.line_bytes)
+        self.servers.add(names)
+
+    def servers_listed(self, *, whole: bool = False) -> list[dict[str, Any]]:
+        """What `init` says of the MCP servers, or, `whole`, `mcp_status`.
+
+        Of a server outside of the frontend only the vendor knows whether it runs.
+        """
+        why_not = self.unreachable or ("" if self.serving.servers else f"{self.vendor} takes no MCP servers")
+        given = [name for name in self.given_servers if name not in self.servers.names]
+        listed = [server.facts if whole else server.fact for server in self.servers]
+        listed += [{"name": name, "status": "pending", "source": "dynamic"} for name in given]
+        refused = {"status": "failed", **({"error": why_not} if whole else {})}
+        return [server | refused for server in listed] if why_not else listed
 
     def serve(self, serving: Serving) -> None:
         """Another vendor serves from now on. Of the models that were asked for, those in Claude's words are its too."""

@@ -37,8 +37,7 @@ from shim.core.claude.line_pieces import (
     message_ids,
     name_json,
 )  # fmt: skip
-from shim.core.claude.tally import Tally
-from shim.core.claude.usage import NO_USAGE, Usage, known
+from shim.core.claude.usage import NO_USAGE, Tally, Usage, known
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
 

@@ -74,6 +74,7 @@ class Opening:
         named = reply.model or self.facts.get("model") or terms.model or terms.model_known
         reply.model = (named or "unknown")[:NAME_CHARACTERS]
         facts |= {"model": terms.model or reply.model} | self.facts
+        self._add_servers(facts)
         if self.redact is not None:
             reply.model = self.redact(reply.model)
             facts |= {name: self.redact(value) for name, value in facts.items() if name in FACTS}
@@ -91,6 +92,14 @@ class Opening:
             self._pen.replay(message.message, message.uuid, message.timestamp)
         if notice := message.notice(self.terms.vendor.name, self.takes()):
             self._pen.notice(notice)
+
+    def _add_servers(self, facts: dict[str, Any]) -> None:
+        """MCP servers and their tools that the vendor does not list itself."""
+        servers, tools = self.terms.session.servers()
+        if servers:
+            listed = {str(server.get("name")): server for server in facts.get("mcp_servers") or ()}
+            facts["mcp_servers"] = list({**{str(one["name"]): one for one in servers}, **listed}.values())
+            facts["tools"] = list(dict.fromkeys((*facts["tools"], *tools)))
 
     def _follow(self, session: str) -> None:
         """A dialect that can tell is told of a vendor's new id, if the old one was the conversation's (Yume's R12)."""

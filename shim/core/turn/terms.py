@@ -140,11 +140,13 @@ class SessionTerms(NamedTuple):
     fresh_id   its id, where neither the frontend nor the vendor has one
     chosen_id  the frontend's choice
     thread     what the session that goes on had used
+    servers    gives its MCP servers and their tools, as far as they are known here
     """
 
     fresh_id: str
     chosen_id: str | None = None
     thread: Thread = NO_THREAD
+    servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
 
 
 class LimitTerms(NamedTuple):

@@ -43,6 +43,20 @@ class Report(NamedTuple):
     keys: tuple[str, ...]
 
 
+class Servers(NamedTuple):
+    """MCP servers: name → configuration as Claude has it.
+
+    `given` are those of `--mcp-config`, `private` those that no command line may have.
+    """
+
+    given: Mapping[str, Mapping[str, Any]] = {}
+    private: Mapping[str, Mapping[str, Any]] = {}
+
+    @property
+    def all(self) -> dict[str, Mapping[str, Any]]:
+        return {**self.given, **self.private}
+
+
 class Request(NamedTuple):
     """One turn that is asked of a vendor.
 
@@ -57,6 +71,7 @@ class Request(NamedTuple):
     `transcript` a path in the folder of its history. `mode_file` has the mode while it may change; "" where it may not.
     `keep` writes a text to a file of ours, whose name has the given end; its path, None when that cannot be.
     `report_folder` is where it may write its `Vendor.report`, None if it would not be read.
+    `servers` are the MCP servers that it is told of.
     """
 
     invocation: Invocation
@@ -78,6 +93,7 @@ class Request(NamedTuple):
     session: str = ""
     transcript: str = ""
     mode_file: str = ""
+    servers: Servers = Servers()
 
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
@@ -99,8 +115,19 @@ class Request(NamedTuple):
         return self.keep(text) if text and len(text.encode("utf-8", "replace")) > ARGUMENT_BYTES else None
 
     def mcp_configs(self) -> list[str]:
-        """`--mcp-config`, without the servers that live in the frontend itself (type `sdk`): no vendor reaches them."""
+        """`--mcp-config`, without the servers of type `sdk`, which live in the frontend itself.
+
+        A vendor reaches those through relays of ours, which are among the private servers.
+        """
         return [kept for config in self.invocation.configuration.mcp_config if (kept := _reachable(config))]
+
+    def private_config(self) -> list[str]:
+        """The path of a file of ours with the private servers, for a vendor that reads such files."""
+        import orjson
+
+        servers = self.servers.private
+        path = self.keep(orjson.dumps({"mcpServers": servers}).decode(), ".json") if servers else None
+        return [] if path is None else [path]
 
 
 class Abilities(NamedTuple):
@@ -115,6 +142,7 @@ class Abilities(NamedTuple):
     structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
     retracts      it may say a reply again that was cut
+    servers       it takes MCP servers (`--mcp-config`)
     """
 
     streams: bool = False
@@ -126,6 +154,7 @@ class Abilities(NamedTuple):
     structures: bool = False
     prices: bool = False
     retracts: bool = False
+    servers: bool = False
 
 
 class Enforcement(NamedTuple):
@@ -308,6 +337,8 @@ class Vendor(NamedTuple):
             said.append(f"--model has no effect: {self.name} has no flag for it\n")
         if invocation.limits.effort and not (self.abilities.takes_effort or self.passthrough):
             said.append(f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n")
+        if invocation.configuration.mcp_config and not (self.abilities.servers or self.program.plays):
+            said.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
         return said
 
     def wait_for_answers(self) -> None:

@@ -1,25 +1,15 @@
 """MCP servers of `--mcp-config` as the protocol has them."""
 
-from collections.abc import Iterable, Mapping
-
-import orjson
+from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
 
 SERVERS = 100  # that one session may have
 
 
-def servers(configs: Iterable[str]) -> tuple[Mapping[str, Any], ...]:
-    """The servers of configurations that are JSON; the path of a file is not one that an agent is told of."""
-    found = []
-    for config in configs:
-        try:
-            read = orjson.loads(config)
-        except orjson.JSONDecodeError:
-            continue
-        named = read.get("mcpServers") if isinstance(read, dict) else None
-        found += [_server(name, one) for name, one in (named or {}).items() if isinstance(one, dict)]
-    return tuple(found[:SERVERS])
+def servers(named: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
+    """The servers of a configuration: name → what Claude has for it."""
+    return tuple([_server(name, one) for name, one in named.items() if isinstance(one, dict)][:SERVERS])
 
 
 def _server(name: str, server: Mapping[str, Any]) -> Mapping[str, Any]:

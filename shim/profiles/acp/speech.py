@@ -46,7 +46,7 @@ class AcpSpeech:
                 model=invocation.model if self._tells_model else None,
                 mode=self._own_mode(self._mode),
                 effort=invocation.limits.effort,
-                servers=servers(request.mcp_configs()),
+                servers=servers(request.servers.all),
                 version=self._version,
                 inline=self._inline,
             )

@@ -65,7 +65,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
         modes=modes,
         unattended=False,
         chooses=None,
-        abilities=base.abilities._replace(streams=True, resumes=True, takes_model=True),
+        abilities=base.abilities._replace(streams=True, resumes=True, takes_model=True, servers=True),
         enforcement=base.enforcement._replace(asks=lambda request: asked, binds=binds, subagents=False),
         program=base.program._replace(two_way=None),
     )

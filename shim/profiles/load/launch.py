@@ -186,7 +186,7 @@ def _start(
             "append_system_prompt": appended,
             "max_turns": None if invocation.limits.max_turns is None else str(invocation.limits.max_turns),
             "add_dirs": invocation.add_dirs,
-            "mcp_configs": request.mcp_configs() if "mcp_configs" in uses else (),
+            "mcp_configs": (*request.mcp_configs(), *request.private_config()) if "mcp_configs" in uses else (),
             "denied_tools": _denied(tools, request.removed) if "denied_tools" in uses else (),
             "allowed_tools": _allowed(tools, request, name) if "allowed_tools" in uses else (),
             "trust": request.trust,

@@ -151,6 +151,7 @@ def build(
             limits_tools=made.denials is not None or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
             limits_turns="max_turns" in made.uses,
             prices=_prices(table),
+            servers="mcp_configs" in made.uses,
             retracts=any(one["emit"] == "retract" for one in events),
         ),
         enforcement=enforcement,

@@ -4,10 +4,12 @@ The first argument is a JSON object that says how to start, or @ and a file of i
 stdin, and everything that a user of the SDK sees goes to stdout as JSON lines, in words that are the same for every
 client:
 
-    start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial BOOL, asks BOOL
+    start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial BOOL, asks BOOL,
+               serves NAME of an MCP server in this process, whose tool `add` says `ran`; or null
                or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds LIMIT
     commands   say TEXT · interrupt · set_model MODEL · set_permission_mode MODE · answer ANSWER · close
-    saw        init · delta · text · thinking · tool_use · tool_result · user_text · result
+               servers
+    saw        servers · ran · init · delta · text · thinking · tool_use · tool_result · user_text · result
                asked · done · exception · end
                run (of many: what was seen in it, added up; a long text as its digest)
 """
@@ -66,6 +68,7 @@ def saw_message(message: Any) -> None:
                 mode=data.get("permissionMode"),
                 session=data["session_id"],
                 tools=data["tools"],
+                servers=data.get("mcp_servers"),
             )
         case "StreamEvent":
             delta = message.event.get("delta", {})
@@ -141,9 +144,28 @@ def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) ->
         os.environ["PATH"] = os.pathsep.join([os.path.dirname(start["claude"]), os.environ["PATH"]])
     if start["partial"]:
         wanted["include_partial_messages"] = True
+    if start.get("serves"):
+        wanted["mcp_servers"] = {start["serves"]: sdk.create_sdk_mcp_server(start["serves"], "1.0.0", [_add()])}
+        wanted["allowed_tools"] = start["allowed"]
+        wanted["disallowed_tools"] = start["denied"]
     if commands and start["asks"]:
         wanted["can_use_tool"] = commands.permission
     return sdk.ClaudeAgentOptions(**wanted)
+
+
+def _add() -> Any:
+    """A tool in this process: it adds two numbers, and fails where they are the same."""
+
+    @sdk.tool("add", "Adds two numbers.", {"a": int, "b": int})
+    async def add(given: dict[str, Any]) -> dict[str, Any]:
+        saw("ran", input=given)
+        if given["a"] == given["b"]:
+            raise ValueError("they are the same")
+        if given["a"] < 0:
+            await asyncio.sleep(3600)  # it never answers
+        return {"content": [{"type": "text", "text": f"the sum is {given['a'] + given['b']}"}]}
+
+    return add
 
 
 def added_up(lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -228,6 +250,8 @@ async def conversation(start: dict[str, Any]) -> None:
                     await client.set_model(order["model"])
                 case "set_permission_mode":
                     await client.set_permission_mode(order["mode"])
+                case "servers":
+                    saw("servers", servers=(await client.get_mcp_status())["mcpServers"])
             saw("done", did=order["do"])
         except Exception as error:
             saw_exception(error, did=order["do"])

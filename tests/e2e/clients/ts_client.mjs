@@ -3,10 +3,11 @@
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import readline from "node:readline";
 import { pathToFileURL } from "node:url";
 
-const { query } = await import(pathToFileURL(process.argv[2]));
+const { query, createSdkMcpServer, tool } = await import(pathToFileURL(process.argv[2]));
 const given = process.argv[3];
 const start = JSON.parse(given.startsWith("@") ? readFileSync(given.slice(1), "utf8") : given);
 const print = (what, fields = {}) => process.stdout.write(JSON.stringify({ saw: what, ...fields }) + "\n");
@@ -59,6 +60,7 @@ function sawMessage(message, saw = print) {
       mode: message.permissionMode,
       session: message.session_id,
       tools: message.tools,
+      servers: message.mcp_servers,
     });
   else if (message.type === "stream_event") {
     if (message.event.delta?.type === "text_delta") saw("delta", { text: message.event.delta.text });
@@ -83,7 +85,24 @@ async function* userMessages() {
     yield { type: "user", message: { role: "user", content: text }, parent_tool_use_id: null, session_id: "" };
 }
 
+/** An MCP server in this process, as that of py_client.py. */
+async function served(name) {
+  const { z } = createRequire(process.argv[2])("zod");
+  const add = tool("add", "Adds two numbers.", { a: z.number(), b: z.number() }, async (given) => {
+    print("ran", { input: given });
+    if (given.a === given.b) throw new Error("they are the same");
+    if (given.a < 0) await new Promise(() => {});
+    return { content: [{ type: "text", text: `the sum is ${given.a + given.b}` }] };
+  });
+  return {
+    mcpServers: { [name]: createSdkMcpServer({ name, version: "1.0.0", tools: [add] }) },
+    allowedTools: start.allowed,
+    disallowedTools: start.denied,
+  };
+}
+
 const options = {
+  ...(start.serves ? await served(start.serves) : {}),
   ...(start.claude ? { pathToClaudeCodeExecutable: start.claude } : {}),
   cwd: start.cwd,
   includePartialMessages: start.partial,
@@ -173,6 +192,7 @@ async function one() {
         else if (order.do === "interrupt") await run.interrupt();
         else if (order.do === "set_model") await run.setModel(order.model);
         else if (order.do === "set_permission_mode") await run.setPermissionMode(order.mode);
+        else if (order.do === "servers") print("servers", { servers: await run.mcpServerStatus() });
         print("done", { did: order.do });
       } catch (error) {
         sawException(error, { did: order.do });

@@ -1,0 +1,59 @@
+"""What `--mcp-config` names, read before a vendor is started. Faults are told in the real claude's words (2.1.330)."""
+
+import os
+from collections.abc import Iterable
+
+import orjson
+
+from shim.core.errors import ArgumentError
+from shim.core.reading.typed import Any
+
+FILE_BYTES = 1024 * 1024  # of a list of servers
+_KINDS = {list: "array", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
+
+
+def read_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
+    """The servers that all values name: name → configuration; of the same name the last one counts.
+
+    ArgumentError for a value that is neither JSON with servers nor the path of a file with such JSON.
+    """
+    servers: dict[str, Any] = {}
+    faults = []
+    for config in configs:
+        try:
+            servers |= _servers(config, cwd) if config.strip() else {}
+        except ValueError as fault:
+            faults.append(str(fault))
+    if faults:
+        raise ArgumentError("\n".join(["Error: Invalid MCP configuration:", *faults]))
+    return servers
+
+
+def _servers(config: str, cwd: str) -> dict[str, Any]:
+    """The servers of one value. ValueError says what is wrong with it."""
+    try:
+        return _named(orjson.loads(config))
+    except orjson.JSONDecodeError:
+        path = os.path.join(cwd, config)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES)
+    except (FileNotFoundError, ValueError):  # no path has a NUL character
+        raise ValueError(f"MCP config file not found: {path}") from None
+    except OSError as error:
+        raise ValueError(f"Failed to read file: {path}: {error.strerror}") from None
+    try:
+        return _named(orjson.loads(data))
+    except orjson.JSONDecodeError:
+        raise ValueError("MCP config is not a valid JSON") from None
+
+
+def _named(value: object) -> dict[str, Any]:
+    """The servers in parsed JSON."""
+    if not isinstance(value, dict):
+        raise ValueError(f"Invalid input: expected object, received {_KINDS[type(value)]}")
+    servers = value.get("mcpServers")
+    if isinstance(servers, dict):
+        return servers
+    received = _KINDS[type(servers)] if "mcpServers" in value else "undefined"
+    raise ValueError(f"mcpServers: Invalid input: expected record, received {received}")

@@ -1,0 +1,196 @@
+"""The socket to MCP servers of the frontend's process: real relays, a frontend that is played."""
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+import pytest
+
+from shim.channels.mcp import door as module
+from shim.channels.mcp.door import RELAY, Door
+from shim.channels.mcp.relay import SOCKET, TICKET
+from shim.core.claude.sdk_servers import SdkServers
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+class Frontend:
+    """Answers each request with what `says` gives for it; None leaves it open."""
+
+    def __init__(self, says, seconds=30.0):
+        self.servers = SdkServers(100_000)
+        self.servers.add(("calc",))
+        self.asked = []
+        self.says = says
+        self.door = Door(self.servers, self.flush, seconds)
+
+    async def flush(self):
+        for line in self.servers.take():
+            said = json.loads(line)
+            message = said["request"]["message"]
+            self.asked.append(message)
+            if "id" in message and (result := self.says(message)) is not None:
+                response = {"subtype": "success", "response": {"mcp_response": {"id": message["id"], "result": result}}}
+                self.servers.answered(said["request_id"], response)
+
+    @asynccontextmanager
+    async def serving(self):
+        entries = self.door.entries(("calc",))
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.door.serve)
+                yield entries["calc"]
+                tasks.cancel_scope.cancel()
+
+
+class Client:
+    """A vendor's client: it starts the server as it was told."""
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = b""
+
+    async def say(self, **message):
+        await self.process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def hear(self):
+        while b"\n" not in self.lines:
+            self.lines += await self.process.stdout.receive()
+        line, _, self.lines = self.lines.partition(b"\n")
+        return json.loads(line)
+
+
+@asynccontextmanager
+async def client(entry):
+    environment = {"PATH": os.environ["PATH"], **entry["env"]}
+    async with await anyio.open_process([entry["command"], *entry["args"]], env=environment, stderr=None) as process:
+        yield Client(process)
+        await process.stdin.aclose()
+        await process.wait()
+
+
+def connected(entry, ticket=None):
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(entry["env"][SOCKET])
+    link.sendall((ticket or entry["env"][TICKET]).encode() + b"\n")
+    return link
+
+
+async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back():
+    frontend = Frontend(lambda message: {"echo": message["params"]})
+    async with frontend.serving() as entry, client(entry) as one, client(entry) as other:
+        for number in range(3):
+            await one.say(id=number, method="tools/call", params={"n": number})
+            await other.say(id=number, method="tools/call", params={"m": number})
+        assert [(await one.hear())["result"]["echo"] for _ in range(3)] == [{"n": 0}, {"n": 1}, {"n": 2}]
+        assert [(await other.hear())["result"]["echo"] for _ in range(3)] == [{"m": 0}, {"m": 1}, {"m": 2}]
+
+
+async def test_only_we_may_enter_and_nothing_is_left_behind():
+    frontend = Frontend(lambda message: {})
+    async with frontend.serving() as entry:
+        folder = Path(entry["env"][SOCKET]).parent
+        assert folder.stat().st_mode & 0o777 == 0o700 and folder.stat().st_uid == os.getuid()
+        assert entry["env"][TICKET] not in str(entry["args"]) + entry["command"]
+    assert not folder.exists()
+
+
+async def test_a_wrong_ticket_opens_nothing():
+    frontend = Frontend(lambda message: {})
+    async with frontend.serving() as entry:
+        with connected(entry, "0" * 32) as link:
+            link.setblocking(False)
+            await anyio.wait_readable(link)
+            assert link.recv(1) == b"" and frontend.asked == []
+
+
+async def test_another_user_is_turned_away(monkeypatch):
+    frontend = Frontend(lambda message: {})
+    async with frontend.serving() as entry:
+        monkeypatch.setattr(module.os, "getuid", lambda: os.geteuid() + 1)
+        with connected(entry) as link:
+            link.setblocking(False)
+            await anyio.wait_readable(link)
+            with suppress(ConnectionResetError):  # its ticket was never read
+                assert link.recv(1) == b""
+        assert frontend.asked == []
+
+
+async def test_a_frontend_that_never_answers_is_an_error_after_the_limit():
+    frontend = Frontend(lambda message: None, seconds=0.05)
+    async with frontend.serving() as entry, client(entry) as one:
+        await one.say(id=1, method="tools/call", params={})
+        assert "not answered within 0.05 s" in (await one.hear())["error"]["message"]
+    assert [message["method"] for message in frontend.asked] == ["tools/call", "notifications/cancelled"]
+
+
+async def test_a_relay_ends_with_the_drop_in():
+    frontend = Frontend(lambda message: None)
+    async with frontend.serving() as entry:
+        environment = {"PATH": os.environ["PATH"], **entry["env"]}
+        process = await anyio.open_process([entry["command"], *entry["args"]], env=environment)
+        one = Client(process)
+        await one.say(id=1, method="tools/call", params={})
+        while not frontend.asked:
+            await anyio.lowlevel.checkpoint()
+    with anyio.fail_after(10):
+        assert await process.wait() == 0
+        await process.aclose()
+
+
+def test_a_relay_without_a_drop_in_says_so_and_ends():
+    environment = {"PATH": os.environ["PATH"], SOCKET: "/nowhere/s", TICKET: "x"}
+    ended = subprocess.run([sys.executable, *RELAY], env=environment, capture_output=True, timeout=20, check=False)
+    assert ended.returncode == 1 and b"cannot be reached" in ended.stderr
+
+
+async def test_whatever_bytes_come_in_the_door_stays_open():
+    """A little fuzzing of the framing: cut anywhere, joined anywhere, and rubbish in between."""
+    chance = random.Random(15)
+    frontend = Frontend(lambda message: {"ok": message.get("params")})
+    calls = [json.dumps({"id": number, "method": "tools/call", "params": number}).encode() for number in range(60)]
+    rubbish = (b"", b"{", b"\xff\xfe", b"null", b"[" * 3000, b'{"method": 7, "id": 1}', b"\x00", b'"' + b"x" * 9000)
+    lines = [line for call in calls for line in (call, chance.choice(rubbish))]
+    data = b"\n".join(lines) + b"\n"
+    async with frontend.serving() as entry:
+        with connected(entry) as link:
+            link.setblocking(False)
+            at, heard = 0, b""
+            while sum(b'"ok"' in line for line in heard.split(b"\n")[:-1]) < len(calls):
+                size = chance.randrange(1, 700)
+                if at < len(data):
+                    await anyio.wait_writable(link)
+                    at += link.send(data[at : at + size])
+                else:
+                    await anyio.wait_readable(link)
+                try:
+                    heard += link.recv(65536)
+                except BlockingIOError:
+                    await anyio.lowlevel.checkpoint()
+        results = [json.loads(line) for line in heard.splitlines()]
+        assert [one["result"]["ok"] for one in results if "result" in one] == list(range(60))
+        assert all(one["error"]["code"] == -32600 for one in results if "error" in one)
+
+
+async def test_a_client_that_reads_nothing_is_let_go(monkeypatch):
+    monkeypatch.setattr(module, "HELD_BYTES", 300_000)
+    frontend = Frontend(lambda message: {"text": "x" * 200_000})
+    async with frontend.serving() as entry:
+        with connected(entry) as link:
+            for number in range(8):
+                link.sendall(json.dumps({"id": number, "method": "tools/call"}).encode() + b"\n")
+            while frontend.door.connections != 1:
+                await anyio.lowlevel.checkpoint()
+            while frontend.door.connections:
+                await anyio.lowlevel.checkpoint()

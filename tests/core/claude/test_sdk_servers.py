@@ -1,0 +1,226 @@
+"""MCP servers in the frontend's process: what clients of vendors say, and what the frontend answers."""
+
+import json
+
+import pytest
+
+from shim.core.claude.sdk_servers import CLOSED, IN_FLIGHT, PAGES, SERVERS, SdkServers, tool_name
+
+INIT = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "c", "version": "3"}}
+ADD = {"name": "add", "inputSchema": {}, "annotations": {"readOnlyHint": True}}
+
+
+class Client:
+    """A vendor's client that is connected by a relay."""
+
+    def __init__(self, servers, server="calc"):
+        self.server = server
+        self.heard = []
+        self._servers = servers
+        servers.join(self)
+
+    def deliver(self, line):
+        assert line.endswith(b"\n") and line.count(b"\n") == 1
+        self.heard.append(json.loads(line))
+
+    def say(self, **message):
+        return self._servers.hear(self, {"jsonrpc": "2.0", **message})
+
+
+def servers(*names, line_bytes=100_000):
+    made = SdkServers(line_bytes)
+    made.add(names or ("calc",))
+    return made
+
+
+def asked(made):
+    """What the frontend was asked since the last time: the request's id and the message."""
+    lines = [json.loads(line) for line in made.take()]
+    assert all(line["type"] == "control_request" and line["request"]["subtype"] == "mcp_message" for line in lines)
+    return [(line["request_id"], line["request"]["message"]) for line in lines]
+
+
+def answer(made, request, **said):
+    response = {"subtype": "success", "request_id": request, "response": {"mcp_response": {"jsonrpc": "2.0", **said}}}
+    return made.answered(request, response)
+
+
+def greeted(**capabilities):
+    """Servers whose handshake is done."""
+    made = servers()
+    made.greet()
+    ((request, _),) = asked(made)
+    answer(made, request, id=1, result=INIT | capabilities)
+    return made
+
+
+def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
+    made = servers()
+    made.greet()
+    made.greet()
+    ((request, hello),) = asked(made)
+    assert hello["method"] == "initialize" and hello["params"]["clientInfo"]["name"] == "claude-code"
+    (server,) = made
+    assert server.fact == {"name": "calc", "status": "pending", "source": "sdk"}
+    assert answer(made, request, id=hello["id"], result=INIT)
+    (_, told), (listing, wanted) = asked(made)
+    assert told == {"jsonrpc": "2.0", "method": "notifications/initialized"} and wanted["method"] == "tools/list"
+    assert answer(made, listing, id=wanted["id"], result={"tools": [ADD]})
+    assert made.tools == ["mcp__calc__add"]
+    assert server.facts == {
+        "name": "calc", "status": "connected", "source": "sdk", "transport": "sdk", "scope": "dynamic",
+        "serverInfo": {"name": "c", "version": "3"},
+        "tools": [{"name": "add", "annotations": {"readOnly": True}}],
+    }  # fmt: skip
+
+
+def test_a_list_of_tools_may_have_pages_and_they_end():
+    made = greeted()
+    for _ in range(PAGES):
+        *_, (request, _) = asked(made)
+        assert next(iter(made)).status == "pending"
+        answer(made, request, result={"tools": [ADD], "nextCursor": "more"})
+    assert asked(made) == [] and next(iter(made)).status == "connected" and len(made.tools) == PAGES
+
+
+def test_a_server_without_tools_is_connected_and_is_not_asked_for_them():
+    made = greeted(capabilities={})
+    assert [message["method"] for _, message in asked(made)] == ["notifications/initialized"]
+    assert next(iter(made)).status == "connected"
+
+
+def test_a_server_that_refuses_its_handshake_has_failed_and_says_why():
+    made = servers()
+    made.greet()
+    ((request, _),) = asked(made)
+    made.answered(request, {"subtype": "error", "request_id": request, "error": "no such server"})
+    assert next(iter(made)).facts["status"] == "failed" and next(iter(made)).facts["error"] == "no such server"
+
+
+def test_a_list_that_changed_is_asked_for_again():
+    made = greeted(capabilities={})
+    asked(made)
+    assert made.told("calc", {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    assert [message["method"] for _, message in asked(made)] == ["tools/list"]
+
+
+def test_an_answer_comes_back_under_the_clients_own_id():
+    made = servers()
+    one, other = Client(made), Client(made)
+    first = one.say(id="x", method="tools/call", params={"name": "add"})
+    second = other.say(id="x", method="tools/call", params={"name": "add"})
+    (_, to_first), (_, to_second) = asked(made)
+    assert to_first["id"] != to_second["id"] and to_first["params"] == {"name": "add"}
+    assert answer(made, second, id=to_second["id"], result={"content": [2]})
+    assert answer(made, first, id=to_first["id"], result={"content": [1]})
+    assert one.heard == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [1]}}]
+    assert other.heard == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [2]}}]
+    assert not answer(made, first, id=1, result={})  # once
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"subtype": "error", "error": "it broke"},
+        {"subtype": "success"},
+        {"subtype": "success", "response": {"mcp_response": "x"}},
+        {"subtype": "success", "response": []},
+    ],
+)
+def test_what_is_no_answer_is_an_error_for_the_client(response):
+    made = servers()
+    client = Client(made)
+    assert made.answered(client.say(id=1, method="tools/call"), response)
+    assert client.heard[0]["id"] == 1 and client.heard[0]["error"]["message"] in ("it broke", "it gave no answer")
+
+
+def test_a_cancellation_names_the_request_as_the_server_knows_it():
+    made = servers()
+    client = Client(made)
+    client.say(id="mine", method="tools/call")
+    ((_, call),) = asked(made)
+    client.say(method="notifications/cancelled", params={"requestId": "mine", "reason": "r"})
+    ((_, told),) = asked(made)
+    assert told["params"] == {"requestId": call["id"], "reason": "r"}
+
+
+def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_dropped():
+    made = servers()
+    client = Client(made)
+    call, other = client.say(id=1, method="tools/call"), client.say(id=2, method="tools/list")
+    ((_, said), _) = asked(made)
+    made.leave(client)
+    ((_, told),) = asked(made)
+    assert told["method"] == "notifications/cancelled" and told["params"]["requestId"] == said["id"]
+    assert not answer(made, call, result={}) and not answer(made, other, result={}) and client.heard == []
+
+
+def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
+    made = servers()
+    client = Client(made)
+    request = client.say(id=1, method="tools/call")
+    asked(made)
+    assert made.awaits(request)
+    made.expire(request, 5.0)
+    made.expire(request, 5.0)
+    assert [one["error"]["message"] for one in client.heard] == [
+        "the program that has this MCP server has not answered within 5 s"
+    ]
+    assert [message["method"] for _, message in asked(made)] == ["notifications/cancelled"]
+    assert not made.awaits(request) and not answer(made, request, result={})
+
+
+def test_a_frontend_that_has_gone_is_an_error_for_every_client():
+    made = servers()
+    client = Client(made)
+    client.say(id=1, method="tools/call")
+    made.close()
+    client.say(id=2, method="tools/call")
+    client.say(method="notifications/cancelled", params={"requestId": 1})
+    assert [(one["id"], one["error"]["message"]) for one in client.heard] == [(1, CLOSED), (2, CLOSED)]
+    assert len(asked(made)) == 1
+
+
+def test_too_many_requests_are_refused_and_the_others_still_wait():
+    made = servers()
+    client = Client(made)
+    waiting = [client.say(id=number, method="tools/call") for number in range(IN_FLIGHT)]
+    assert all(waiting) and client.say(id="one more", method="tools/call") is None
+    assert client.heard[0]["id"] == "one more" and "error" in client.heard[0]
+    assert answer(made, waiting[0], result={}) and client.say(id=7, method="tools/call")
+
+
+def test_a_message_that_is_too_large_for_a_line_is_refused():
+    made = servers(line_bytes=500)
+    client = Client(made)
+    assert client.say(id=1, method="tools/call", params={"x": "y" * 1000}) is None
+    assert "too large" in client.heard[0]["error"]["message"] and made.take() == []
+
+
+@pytest.mark.parametrize("message", [None, [], "x", 7, {"method": 7}, [{"method": "x"}]])
+def test_what_is_no_message_is_refused(message):
+    made = servers()
+    client = Client(made)
+    assert made.hear(client, message) is None
+    assert client.heard[0]["error"]["code"] == -32600 and client.heard[0]["id"] is None and made.take() == []
+
+
+def test_a_message_of_a_server_reaches_its_clients_and_a_question_only_the_last_of_them():
+    made = servers("calc", "other")
+    first, second, stranger = Client(made), Client(made), Client(made, "other")
+    assert made.told("calc", {"jsonrpc": "2.0", "method": "notifications/message"})
+    assert made.told("calc", {"jsonrpc": "2.0", "method": "sampling/createMessage", "id": 9})
+    assert [len(client.heard) for client in (first, second, stranger)] == [1, 2, 0]
+    second.say(id=9, result={"role": "assistant"})
+    ((_, told),) = asked(made)
+    assert told == {"jsonrpc": "2.0", "id": 9, "result": {"role": "assistant"}}
+    assert not made.told("nobody", {}) and not made.told("calc", []) and not made.told(None, {})
+
+
+def test_the_number_of_servers_is_bounded_and_names_are_texts():
+    made = servers(*(f"s{number}" for number in range(SERVERS + 5)), 7, "", None)
+    assert len(made.names) == SERVERS
+
+
+def test_a_tool_is_called_as_claude_calls_it():
+    assert tool_name("my server.x", "add/it") == "mcp__my_server_x__add_it"

@@ -1,0 +1,76 @@
+"""MCP servers in the frontend's own process: real SDKs, real vendors that call their tools, and the real claude."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from clis import Cli
+from place import Place
+from scripts import REPLY_AFTER_TOOL
+from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
+from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, QWEN
+
+pytestmark = pytest.mark.e2e
+
+ADD = "mcp__calc__add"
+# How each vendor's model calls the tool.
+OWN_NAMES: Mapping[str, str] = {"gemini": "mcp_calc_add", "opencode": "calc_add"}
+full = pytest.mark.full
+CELLS = [
+    pytest.param(PYTHON, Cli(CLAUDE_ITSELF, bare=True), marks=full, id="python-claude"),
+    pytest.param(PYTHON, Cli(QWEN), id="python-qwen"),
+    pytest.param(PYTHON, Cli(GEMINI), id="python-gemini"),
+    pytest.param(PYTHON, Cli(OPENCODE), marks=full, id="python-opencode"),
+    pytest.param(TYPESCRIPT, Cli(CLAUDE_ITSELF, bare=True), marks=full, id="typescript-claude"),
+    pytest.param(TYPESCRIPT, Cli(QWEN), marks=full, id="typescript-qwen"),
+    pytest.param(TYPESCRIPT, Cli(GEMINI), marks=full, id="typescript-gemini"),
+]
+cells = pytest.mark.parametrize(("client", "cli"), CELLS)
+
+
+def call(cli: Cli, a: int, b: int) -> str:
+    return f'[[call]] {OWN_NAMES.get(cli.vendor.name, ADD)} {{"a":{a},"b":{b}}}'
+
+
+@cells
+def test_a_tool_of_the_frontends_process_is_asked_about_and_called(client: SdkClient, cli: Cli, place: Place) -> None:
+    conversation = client.connect(place, asks=True, serves="calc")
+    conversation.say(call(cli, 2, 3))
+    asked = conversation.await_saw("asked")
+    assert asked["name"] == ADD and not [line for line in conversation.lines if line["saw"] == "ran"]
+    conversation.allow()
+    turn = conversation.rest_of_turn(0)
+    assert [line["input"] for line in turn.of("ran")] == [{"a": 2, "b": 3}]
+    assert [(line["text"], line["is_error"]) for line in turn.of("tool_result")] == [("the sum is 5", False)]
+    assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
+    assert [line["name"] for line in turn.of("tool_use")] == [ADD]
+    assert ADD in turn.init["tools"]
+    assert [(server["name"], server["status"]) for server in turn.init["servers"]] == [("calc", "connected")]
+    conversation.order("servers")
+    (status,) = conversation.lines[-2]["servers"]
+    assert (status["name"], status["status"], status["tools"][0]["name"]) == ("calc", "connected", "add")
+    conversation.disconnect()
+
+
+@cells
+def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, place: Place) -> None:
+    conversation = client.connect(place, asks=True, serves="calc")
+    conversation.say(call(cli, 2, 3))
+    conversation.await_saw("asked")
+    conversation.deny("rather not")
+    turn = conversation.rest_of_turn(0)
+    assert turn.of("ran") == [] and turn.result["denied"] == [ADD]
+    conversation.disconnect()
+
+
+@cells
+def test_a_rule_is_kept(client: SdkClient, cli: Cli, place: Place) -> None:
+    allowing = client.connect(place, asks=True, serves="calc", allowed=[ADD])
+    turn = allowing.turn(call(cli, 4, 5))
+    assert turn.of("asked") == [] and [line["input"] for line in turn.of("ran")] == [{"a": 4, "b": 5}]
+    allowing.disconnect()
+    denying = client.connect(place, asks=True, serves="calc", denied=["mcp__calc"])
+    turn = denying.turn(call(cli, 4, 5))
+    assert turn.of("ran") == turn.of("asked") == [] and ADD not in turn.init["tools"]
+    denying.disconnect()
