@@ -1,7 +1,12 @@
-"""pi: `pi --mode json`, the prompt on stdin. Measured: 0.73.1, 0.87.1, 1.5.2 (`pi_stream` translates its lines)."""
+"""pi: `pi --mode json`, the prompt on stdin, or `pi --mode rpc`. Measured: 0.73.1, 0.87.1, 1.5.2.
+
+`pi_stream` translates its lines. In a conversation it is driven by its RPC: `pi_speech` is what it is told, `pi_link`
+what is known of it, `pi_talk_stream` reads what is more in it.
+"""
 
 from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import ModeError
+from shim.core.policy.policy import BYPASS, MODES
 from shim.core.policy.rules import MCP
 from shim.core.vendor.tools import Tool, edits, milliseconds
 from shim.core.vendor.vendor import (
@@ -41,7 +46,7 @@ EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
 def launch(request: Request) -> Launch:
     """The prompt goes through stdin: as an argument it could be a flag, a file or too long (pi page, 2.3)."""
     invocation = request.invocation
-    arguments = ["--mode", "json", *request.flag("--model", invocation.model)]
+    arguments = ["--mode", "rpc" if request.listens else "json", *request.flag("--model", invocation.model)]
     if (effort := invocation.limits.effort) is not None:
         arguments += ["--thinking", str(nearest(effort, EFFORTS))]
     for name, text in (
@@ -51,24 +56,42 @@ def launch(request: Request) -> Launch:
         arguments += [name, request.kept(text) or text] if text else []  # the path of a file is as good
     arguments += selection(request)
     environment: dict[str, str] = {}
-    if request.permission_mode == "acceptEdits":
+    if asked(request) or (request.permission_mode == "acceptEdits" and not request.listens):
         arguments += ["-e", GATE]
         environment["PI_GATE"] = gate(request)
     if request.resume:
         arguments += ["--fork" if invocation.session.fork_session else "--session", request.resume]
     elif invocation.session.session_id and request.knows("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
+    if request.listens:
+        return Launch(tuple(arguments), environment=environment, pipe=True)
     return Launch(tuple(arguments), as_stdin(request.prompt), environment)
 
 
+def asked(request: Request) -> bool:
+    """Whether our extension asks about each call: always in a conversation, unless it cannot and need not."""
+    policy = request.policy
+    needed = request.permission_mode != BYPASS or (policy is not None and policy.ruled)
+    return request.listens and (needed or not request.unheard)
+
+
 def gate(request: Request) -> str:
-    """What our extension is told: the folders that pi's tools stay in while edits need no question."""
+    """What our extension is told: to ask, or the folders that pi's tools stay in while edits need no question."""
+    if request.unheard and request.listens:
+        raise ModeError(
+            f"pi might not load the file that asks before each of its calls: {request.unheard}",
+            hint='start it without a launcher, set [vendors.pi] driver = "one-way", where it asks nobody, or choose '
+            f"{BYPASS} without rules",
+        )
     if request.unheard:
         raise ModeError(
             f"pi might not load the file that keeps its edits in the folder: {request.unheard}",
             hint="start it without a launcher, or choose default or bypassPermissions",
         )
     import json
+
+    if request.listens:
+        return json.dumps({"asks": True})
 
     from shim.core.policy.place import PROTECTED
 
@@ -108,7 +131,24 @@ def available(request: Request) -> tuple[str, ...]:
     return tuple(listed)
 
 
-# An extension of ours: where edits need no question, its tools do not leave the folders of the turn.
+def two_way() -> Vendor:
+    """pi driven by its RPC. Our extension asks about each call, and the policy answers, or the frontend."""
+    modes = {mode: () for mode in MODES if mode != "auto"}
+    every = frozenset((*VENDOR.listed, *(tool.name for tool in TOOLS.values()), MCP))
+    return VENDOR._replace(
+        translates="shim.vendors.pi_talk_stream:PiTalkTranslator",
+        speaks="shim.vendors.pi_speech:PiSpeech",
+        modes={**modes, "plan": READ_ONLY},
+        unattended=False,
+        enforcement=Enforcement(
+            asks=lambda request: every if asked(request) else frozenset(),
+            binds=lambda rule, request: asked(request),
+        ),
+        program=VENDOR.program._replace(two_way=None),
+    )
+
+
+# An extension of ours. Where nobody is asked and edits need no question, pi's tools do not leave the folders of the turn.
 GATE = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY = ("--tools", "read,grep,find,ls")
 
@@ -139,6 +179,7 @@ VENDOR = Vendor(
         # A table whose first columns are the provider and the model.
         listing=ModelProbe(("--list-models",), r"^(?!provider )(\S+) {2,}(\S+) {2,}\S"),
         login=LoginProbe(("--list-models",), r"^No models available\."),
+        two_way=two_way,
     ),
     login="start `pi` once and use its /login, or set the API key of the model's provider",
 )

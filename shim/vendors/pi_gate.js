@@ -1,12 +1,14 @@
-// Loaded into pi with `-e` in the mode acceptEdits: its tools look at files and change them inside of the turn's folders
-// only, as the real claude does without a question. PI_GATE is JSON: the folders, and the names of files that make
-// programs run.
+// Loaded into pi with `-e`, so that no tool runs before it was judged. PI_GATE is JSON and says by whom.
+// {"asks": true}: pi is driven by its RPC, and each call is put to its client. A client that heard no hello of this file
+// must prompt nothing. {"folders", "names"}: nobody can be asked, in the mode acceptEdits; tools look at files and change
+// them inside of the folders only, as the real claude does without a question, but not files that make programs run.
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { basename, dirname, join, resolve, sep } from "node:path";
 
 const LOOK = new Set(["read", "grep", "find", "ls"]);
 const CHANGE = new Set(["edit", "write"]);
-const { folders, names } = JSON.parse(process.env.PI_GATE);
+const OURS = "claude-shim"; // in the place of a title
+const { asks, folders, names } = JSON.parse(process.env.PI_GATE);
 
 // Where a path leads, its links resolved as far as there is something; undefined for a link to nothing.
 function real(path) {
@@ -34,10 +36,33 @@ function allowed(tool, said) {
   return LOOK.has(tool) || !path.split(sep).some((name) => names.includes(name.toLowerCase()));
 }
 
+function judge({ toolName, input }) {
+  const said = input?.path ?? (LOOK.has(toolName) ? "." : undefined);
+  if (allowed(toolName, said)) return undefined;
+  return { block: true, reason: `The use of ${said} has been denied: this mode does not go outside of the session's folders.` };
+}
+
+// An extension that comes later may change the input too: what it changes would not be what was allowed, so it fails.
+function frozen(value) {
+  if (value === null || typeof value !== "object") return;
+  Object.values(value).forEach(frozen);
+  Object.freeze(value);
+}
+
+// The answer is JSON: `allow`, with another `input` where it was changed, or the `reason` of a denial.
+async function ask({ toolName, toolCallId, parentToolCallId, input }, { ui }) {
+  const call = JSON.stringify({ call: toolCallId, parent: parentToolCallId, tool: toolName, input });
+  const answer = JSON.parse((await ui.input(OURS, call)) ?? "{}");
+  if (answer.allow !== true) return { block: true, reason: answer.reason || "The call was denied." };
+  if (answer.input) {
+    for (const key of Object.keys(input)) delete input[key];
+    Object.assign(input, answer.input);
+  }
+  frozen(input);
+  return undefined;
+}
+
 export default function (pi) {
-  pi.on("tool_call", ({ toolName, input }) => {
-    const said = input?.path ?? (LOOK.has(toolName) ? "." : undefined);
-    if (allowed(toolName, said)) return undefined;
-    return { block: true, reason: `The use of ${said} has been denied: this mode does not go outside of the session's folders.` };
-  });
+  if (asks) pi.on("session_start", (_event, { ui }) => ui.setStatus(OURS, "asks"));
+  pi.on("tool_call", asks ? ask : judge);
 }

@@ -14,7 +14,7 @@ from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute, translate
 from shim.core.vendor.translator import Event, Translator
-from shim.vendors.pi import TOOLS
+from shim.vendors.pi import TOOLS, two_way
 
 UPDATE = b'{"type":"message_update"'
 AGENT_END = b'{"type":"agent_end"'
@@ -30,9 +30,12 @@ UNREAD = (
     b'{"type":"message_end","message":{"role":"user"',
     b'{"type":"message_end","message":{"role":"system"',
 )
+WILL_RETRY = b'"willRetry":'  # at the end of an `agent_end`, said by versions since 0.75.4
 RESULT = b'{"type":"message_end","message":{"role":"toolResult"'
 REPETITION = b',"partial":'  # cumulative generations: from here on the line says the message again
 LONG = 1024  # bytes of a line that are worth cutting it
+DIALOG = "extension_ui_request"
+OURS = "claude-shim"  # what our extension calls itself
 GLUED = b'}{"ty'  # another event on the line: it is read, whatever the first one is
 HELD_BYTES = 2 * 1024 * 1024  # of updates kept for a reply that may be cut; beyond that they are read at once
 HELD_LINES = 8192
@@ -47,6 +50,10 @@ class PiTranslator(Translator):
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
+        self._cwd = ""
+        self._reset()
+
+    def _reset(self) -> None:
         self._updates: list[bytes] = []
         self._bytes = 0
         self._cut: dict[str, Any] | None = None
@@ -54,7 +61,18 @@ class PiTranslator(Translator):
         self._compaction_error = ""
         self._last: dict[str, Any] | None = None
         self._begun = self._handled = False
-        self._cwd = ""
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._reset()
+
+    def unread(self, event: Event) -> Translator:
+        """A dialog of an extension: behind the hello of ours, the whole stream is that of its RPC."""
+        if event.get("type") != DIALOG:
+            return super().unread(event)
+        if event.get("statusKey") != OURS or type(self) is not PiTranslator:
+            return self
+        return two_way().translator(self.turn, partial=self.partial)
 
     def line(self, raw: bytes) -> bytes | None:
         """Skip lines without a use, cut repetitions off; without partial messages keep updates unread."""
@@ -63,7 +81,7 @@ class PiTranslator(Translator):
             if not unread or GLUED in raw:
                 return raw
             if raw.startswith(AGENT_END):
-                self._agent_ended()
+                self._agent_ended(newer=WILL_RETRY in raw[-len(WILL_RETRY) - 8 :])
             return None
         if len(raw) > LONG:
             cut = raw.find(REPETITION)
@@ -120,9 +138,9 @@ class PiTranslator(Translator):
     on_turn_start = on_agent_start
 
     def on_agent_end(self, event: Event) -> None:
-        self._agent_ended()
+        self._agent_ended(newer="willRetry" in event)
 
-    def _agent_ended(self) -> None:
+    def _agent_ended(self, *, newer: bool) -> None:
         """Older versions say nothing after this event, and some never exit; a version that continues says so."""
         if self._complete():
             self.turn.settle()
@@ -130,7 +148,7 @@ class PiTranslator(Translator):
     on_turn_end = Translator.ignored
     on_entry_appended = on_queue_update = on_thinking_level_changed = on_session_info_changed = Translator.ignored
     on_summarization_retry_start = on_summarization_retry_end = on_response = Translator.ignored
-    on_extension_ui_request = on_bash_execution_update = Translator.ignored
+    on_extension_error = on_bash_execution_update = Translator.ignored
 
     # -- replies ------------------------------------------------------------------------------------------
 
@@ -220,6 +238,7 @@ class PiTranslator(Translator):
         self.turn.retract()
 
     def on_auto_retry_start(self, event: Event) -> None:
+        self.turn.unsettle()
         self._take_back()
         attempt, limit, delay = event.get("attempt", 1), event.get("maxAttempts", 1), event.get("delayMs", 0)
         self.turn.retry(attempt, limit, delay, str(event.get("errorMessage") or ""))
@@ -275,7 +294,11 @@ class PiTranslator(Translator):
     # -- the end ------------------------------------------------------------------------------------------
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
-        """pi has no terminal event: the last reply, an open compaction and the exit tell how the turn ended."""
+        """The exit of older versions is their one word for the end of a turn."""
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """The last reply and an open compaction tell how the turn ended."""
         last = self._last or {}
         if last.get("stopReason") in FAILED:
             self.turn.failed(str(last.get("errorMessage") or last["stopReason"]))

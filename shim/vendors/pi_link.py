@@ -1,0 +1,195 @@
+"""One pi that is driven by its RPC: what it was asked, and what it asks (pi page, section 5).
+
+Sans-IO: each method gives the bytes of whole lines. A session is known once two questions are answered, and a message
+that comes earlier waits. Nothing is said to a pi in which our extension is not at work: it would ask about no call.
+"""
+
+from collections.abc import Mapping
+
+from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
+from shim.core.reading.json_text import dump
+from shim.core.reading.typed import Any, NamedTuple
+
+REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
+IMAGES: Kinds = frozenset(("image",))
+# What an answer is about. Those of the first line keep a message from being said.
+STATE, COMMANDS, SETTING = "state", "commands", "setting"
+PROMPT, STEER, ABORT, REST = "prompt", "steer", "abort", "rest"
+# The same for a recording, in which our half is not known.
+STEPS = {"get_state": STATE, "prompt": PROMPT, "abort": ABORT, "steer": STEER}
+LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))  # of thinking, behind a model's name
+TEXTS = ("prompt", "skill")  # commands that are texts for the model; others are programs of an extension
+
+
+class Heard(NamedTuple):
+    """An answer: what it is about, and its data, or why pi did not do it."""
+
+    step: str
+    data: Mapping[str, Any]
+    error: str = ""
+
+
+class Link:
+    """One pi. It is greeted again when another child takes its place."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self.outbox: list[bytes] = []
+        self.session = ""
+        self.model = ""
+        self.takes: Kinds = IMAGES
+        self.texts: tuple[str, ...] = ()  # commands that a message may begin with
+        self.greeted = False  # False where a recording is read
+        self.gated = False  # our extension has said that it is there
+        self.running = False
+        self.stopping = False
+        self.usable = True
+        self._must_ask = False
+        self._open: dict[str, str] = {}
+        self._number = 0
+        self._waiting: Message | None = None
+        self._questions: set[str] = set()
+
+    def greet(self, *, must_ask: bool) -> bytes:
+        """`must_ask`: nothing is said to it unless our extension is there."""
+        self._reset()  # another child knows nothing of what was before
+        self.greeted, self._must_ask = True, must_ask
+        return self._ask(STATE, "get_state") + self._ask(COMMANDS, "get_commands")
+
+    # -- what it is told ------------------------------------------------------------------------------------
+
+    def prompt(self, message: Message) -> bytes:
+        """The message of a turn; nothing yet while it has to wait."""
+        self.stopping = False
+        if not self._ready:
+            self._waiting = message
+            return b""
+        self._waiting = None
+        return self._say(PROMPT, message, "followUp")  # behind what an extension may have begun by itself
+
+    def steer(self, message: Message) -> bytes | None:
+        """A message into the run, which begins another one if the run has just ended; None while there is none."""
+        return self._say(STEER, message, "steer") if self.running and self._ready and not self.stopping else None
+
+    def abort(self) -> bytes:
+        """Stop the run; pi answers when it has stopped. A message that waits is never said."""
+        self._waiting, self.stopping = None, True
+        return self._ask(ABORT, "abort")
+
+    def set_model(self, name: str) -> bytes | None:
+        """`provider/model`, and a level of thinking behind a colon; None for a name that pi would have to look for."""
+        provider, found, model = name.partition("/")
+        if not found:
+            return None
+        level = model.rpartition(":")[2]
+        if level not in LEVELS:
+            return self._ask(SETTING, "set_model", provider=provider, modelId=model)
+        model = model.rpartition(":")[0]
+        told = self._ask(SETTING, "set_model", provider=provider, modelId=model)
+        return told + self._ask(SETTING, "set_thinking_level", level=level)
+
+    def rest(self) -> bytes:
+        """Ask whether a run goes on: a message that an extension has answered begins none."""
+        return self._ask(REST, "get_state")
+
+    @property
+    def _ready(self) -> bool:
+        """Whether pi can be given a message."""
+        return bool(self.session) and not {STATE, COMMANDS, SETTING}.intersection(self._open.values())
+
+    @property
+    def prompted(self) -> bool:
+        """Whether it is not known yet if a message of ours begins a run."""
+        return not {PROMPT, REST}.isdisjoint(self._open.values())
+
+    @property
+    def steered(self) -> bool:
+        """Whether it is not known yet if a message went into the run."""
+        return STEER in self._open.values()
+
+    # -- what it says ---------------------------------------------------------------------------------------
+
+    def hear(self, response: Mapping[str, Any]) -> Heard | None:
+        """An answer of pi's; None for one to nothing that was asked."""
+        step = self._open.pop(str(response.get("id")), None)
+        if step is None and not self.greeted:
+            step = STEPS.get(str(response.get("command")))
+        if step is None:
+            return None
+        data = response.get("data")
+        heard = Heard(step, data if isinstance(data, dict) else {})
+        if response.get("success") is not True:
+            heard = heard._replace(error=str(response.get("error") or f"pi refused {response.get('command')}"))
+        heard = self._understood(heard)
+        if heard.error and step in (STATE, SETTING):
+            self._waiting, self.usable = None, False
+        if self._ready and self._waiting is not None:
+            self.outbox.append(self.prompt(self._waiting))
+        return heard
+
+    def _understood(self, heard: Heard) -> Heard:
+        """The same, once what it says of the session is known here."""
+        data = heard.data
+        if heard.step == STATE and not heard.error:
+            if self._must_ask and not self.gated:
+                return heard._replace(error="ungated")
+            model = data.get("model")
+            self.session = str(data.get("sessionId") or "")
+            if isinstance(model, dict):
+                self.model = str(model.get("id") or "")
+                self.takes = IMAGES if "image" in (model.get("input") or ()) else TEXT_ONLY
+        elif heard.step == COMMANDS:
+            found = data.get("commands")
+            known = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+            programs = {one.get("name") for one in known if one.get("source") not in TEXTS}
+            self.texts = tuple(str(one["name"]) for one in known if one.get("name") not in {None, *programs})
+        return heard
+
+    # -- what it asks ---------------------------------------------------------------------------------------
+
+    def question(self, identity: str) -> bool:
+        """Keep a question until `decide`; False where too many are open."""
+        if len(self._questions) >= REQUESTS:
+            return False
+        self._questions.add(identity)
+        return True
+
+    def decide(self, identity: str, answer: Mapping[str, Any]) -> bytes:
+        if identity not in self._questions:
+            return b""
+        self._questions.discard(identity)
+        return _line(type="extension_ui_response", id=identity, value=dump(answer).decode())
+
+    @staticmethod
+    def refuse(identity: object) -> bytes:
+        """The answer to a dialog that nobody sees: it was closed."""
+        return _line(type="extension_ui_response", id=identity, cancelled=True)
+
+    # -- lines ----------------------------------------------------------------------------------------------
+
+    def _say(self, step: str, message: Message, behaviour: str) -> bytes:
+        images = [
+            {"type": "image", "data": part.data, "mimeType": part.media_type}
+            for part in message.given(self.takes)
+            if part.kind == "image"
+        ]
+        more = {"images": images} if images else {}
+        return self._ask(step, "prompt", message=self._escaped(message.text), streamingBehavior=behaviour, **more)
+
+    def _escaped(self, text: str) -> str:
+        """A command that is a program of an extension would run, and ask nobody: it is a text like any other."""
+        name = text[1:].split(maxsplit=1)[:1]
+        return f"\\{text}" if text.startswith("/") and not set(name) & set(self.texts) else text
+
+    def _ask(self, step: str, kind: str, **fields: object) -> bytes:
+        self._number += 1
+        identity = f"shim-{self._number}"
+        if len(self._open) < REQUESTS:
+            self._open[identity] = step
+        return _line(id=identity, type=kind, **fields)
+
+
+def _line(**message: object) -> bytes:
+    return dump(message) + b"\n"

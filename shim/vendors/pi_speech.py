@@ -1,0 +1,89 @@
+"""What pi is told through its stdin while it stays for a conversation (pi page, section 5)."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shim.core.claude.messages import Kinds, Message
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.policy.policy import BYPASS
+from shim.core.reading.json_text import dump
+from shim.core.vendor.tools import own_arguments
+from shim.core.vendor.vendor import Request
+from shim.vendors.pi import TOOLS, asked
+from shim.vendors.pi_link import Link
+
+if TYPE_CHECKING:
+    from shim.core.vendor.translator import Translator
+
+PLAN = "plan"
+UNSAYABLE = "Not run: the call was allowed with an input that pi's {tool} has no words for: {input}"
+INTERRUPTED = "Interrupted by the user."
+
+
+class PiSpeech:
+    """One pi's ear. Our extension asks about each call in every mode, so that a mode need not be told."""
+
+    def __init__(self) -> None:
+        self._link = Link()
+        self._mode = ""
+        self._asks = True
+
+    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
+        """Who reads what it says: it has to know what was asked."""
+        reads: Any = translator  # a PiTalkTranslator
+        return lambda turn, partial: reads(turn, partial=partial, link=self._link)
+
+    def hello(self, request: Request) -> bytes:
+        self._mode, self._asks = request.permission_mode, asked(request)
+        return self._link.greet(must_ask=self._asks)
+
+    def follow(self, session: str) -> None:
+        """Nothing: pi says its session itself."""
+
+    def heartbeat(self) -> bytes:
+        """Nothing: what pi answers while it works says no more than what it prints."""
+        return b""
+
+    @property
+    def usable(self) -> bool:
+        return self._link.usable
+
+    @property
+    def takes(self) -> Kinds:
+        return self._link.takes
+
+    def prompt(self, message: Message) -> bytes:
+        return self._link.prompt(message)
+
+    def steer(self, message: Message) -> bytes | None:
+        return self._link.steer(message)
+
+    def interrupt(self) -> bytes:
+        return self._link.abort()
+
+    def model(self, name: str | None) -> bytes | None:
+        """From the next request on; its own model has no name."""
+        return None if name is None else self._link.set_model(name)
+
+    def mode(self, name: str) -> bytes | None:
+        """Nothing has to be told where every call is asked about; only a plan has other tools."""
+        before, self._mode = self._mode, name
+        same = name == before or (self._asks and PLAN not in (name, before))
+        return b"" if same and (self._asks or name == BYPASS) else None
+
+    def decide(self, permission: Permission, decision: Decision) -> bytes:
+        """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
+        answer: dict[str, Any] = {"allow": decision.allow}
+        if not decision.allow:
+            answer["reason"] = decision.message or INTERRUPTED
+        elif decision.changed is not None:
+            answer["input"] = _own(permission, decision.changed)
+        return self._link.decide(permission.request, answer)
+
+
+def _own(permission: Permission, changed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A changed input in pi's words."""
+    own = own_arguments(TOOLS, permission.own_tool, permission.own_arguments, changed)
+    if own is None:
+        raise ValueError(UNSAYABLE.format(tool=permission.own_tool, input=dump(changed).decode()))
+    return own
