@@ -148,7 +148,7 @@ def two_way() -> Vendor:
     )
 
 
-# An extension of ours. Where nobody is asked and edits need no question, pi's tools do not leave the folders of the turn.
+# An extension of ours: it asks, or, where nobody can be asked, keeps pi's tools in the folders of the turn.
 GATE = __file__.rpartition("/")[0] + "/pi_gate.js"
 READ_ONLY = ("--tools", "read,grep,find,ls")
 

@@ -37,6 +37,7 @@ class Link:
 
     def _reset(self) -> None:
         self.outbox: list[bytes] = []
+        self.cwd = ""
         self.session = ""
         self.model = ""
         self.takes: Kinds = IMAGES
@@ -52,10 +53,10 @@ class Link:
         self._waiting: Message | None = None
         self._questions: set[str] = set()
 
-    def greet(self, *, must_ask: bool) -> bytes:
-        """`must_ask`: nothing is said to it unless our extension is there."""
+    def greet(self, cwd: str, *, must_ask: bool) -> bytes:
+        """It works in `cwd`. `must_ask`: nothing is said to it unless our extension is there."""
         self._reset()  # another child knows nothing of what was before
-        self.greeted, self._must_ask = True, must_ask
+        self.greeted, self.cwd, self._must_ask = True, cwd, must_ask
         return self._ask(STATE, "get_state") + self._ask(COMMANDS, "get_commands")
 
     # -- what it is told ------------------------------------------------------------------------------------

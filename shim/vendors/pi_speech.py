@@ -35,7 +35,8 @@ class PiSpeech:
 
     def hello(self, request: Request) -> bytes:
         self._mode, self._asks = request.permission_mode, asked(request)
-        return self._link.greet(must_ask=self._asks)
+        cwd = "" if request.policy is None else request.policy.place.cwd
+        return self._link.greet(cwd, must_ask=self._asks)
 
     def follow(self, session: str) -> None:
         """Nothing: pi says its session itself."""

@@ -37,6 +37,7 @@ class PiTalkTranslator(PiTranslator):
         self._started()
 
     def _started(self) -> None:
+        self._cwd = self.link.cwd
         if self.link.session:
             known = {"slash_commands": list(self.link.texts)} if self.link.texts else {}
             self.turn.started(session_id=self.link.session, model=self.link.model or None, **known)

@@ -180,6 +180,7 @@ def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_
     inside.program("qwen", "echo 0.24.4\n")
     inside.program("codex", "echo codex-cli 0.201.3\n")
     inside.program("pi", "echo 1.5.2\n")
+    inside.program("kilo", "echo 7.7.9\n")
     monkeypatch.setenv("PATH", f"{inside.bin}:/usr/bin:/bin")
     status, said, _ = shim("vendors")
     table, _, below = said.decode().partition("\n\n")
@@ -187,12 +188,13 @@ def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_
     assert status == 0
     assert rows == [
         ["codex", "0.201.3", "newer", "no", f"{inside.bin}/codex"],
-        ["pi", "1.5.2", "yes", "nobody", f"{inside.bin}/pi"],
+        ["kilo", "7.7.9", "yes", "nobody", f"{inside.bin}/kilo"],
+        ["pi", "1.5.2", "yes", "in", "talks", f"{inside.bin}/pi"],
         ["qwen", "0.24.4", "yes", "yes", f"{inside.bin}/qwen"],
         ["demo", "no", "bundled"],
     ]
     assert "not installed: acai, amp, cake, claude, cline, " in below and "shim vendors --all" in below
-    assert "pi asks nobody: it runs every tool that it has, in every session" in below and "opencode asks" not in below
+    assert "kilo asks nobody: it runs every tool that it has, in every session" in below and "qwen asks" not in below
 
 
 def test_every_vendor_is_in_the_whole_table_with_how_to_install_it(shim):
@@ -218,7 +220,7 @@ def test_what_each_vendor_can_do_is_what_its_command_line_says(shim):
     assert "fork" in rows["opencode"]["can"] and "fork" in rows["codex"]["cannot"]
     assert "permission requests" in rows["qwen"]["can"] and "permission requests" in rows["cursor"]["cannot"]
     assert rows["claude"]["cannot"] == rows["claude"]["emulated"] == []
-    assert rows["qwen"]["driven"] == "one process a conversation" and rows["pi"]["driven"] == "one process a message"
+    assert rows["qwen"]["driven"] == "one process a conversation" and rows["kilo"]["driven"] == "one process a message"
 
 
 def test_a_version_says_whether_it_was_tried(shim, inside, slow, monkeypatch):
@@ -299,9 +301,14 @@ def test_install_says_where_and_what_the_path_finds(shim, inside, monkeypatch):
     assert status == 0
     assert f"wrote {inside.bin}/claude" in said.decode()
     assert f"PATH finds {inside.bin}/claude" in said.decode()
-    assert "pi asks nobody: it runs every tool that it has, in every session" in said.decode()
     assert "pi: no program called pi was found on PATH" in said.decode()
     assert said.decode().endswith("next: npm install -g @earendil-works/pi-coding-agent, then shim doctor pi\n")
+
+
+def test_install_says_of_a_vendor_that_it_asks_nobody(shim, inside, monkeypatch):
+    monkeypatch.setenv("PATH", str(inside.bin))
+    _, said, _ = shim("install", "--vendor", "kilo", "--to", str(inside.bin))
+    assert "kilo asks nobody: it runs every tool that it has, in every session" in said.decode()
 
 
 @pytest.mark.parametrize(

@@ -416,6 +416,7 @@ def test_an_interrupt_frame_stops_the_turn_of_a_prompt(box):
 
 
 def test_a_mode_that_a_vendor_cannot_honour_refuses_the_turns_that_follow(box):
+    box.settings('[vendors.pi]\ndriver = "one-way"\n')
     child = box.prints("pi", "pi/1.5.2-plain")
     with staying(box, child, vendor="pi") as running:
         running.say({"type": "set_permission_mode", "mode": "interactive"}, user("x"))

@@ -17,6 +17,7 @@ from support import check_turns
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 OTHER = "7f1c2f4e-0000-4000-8000-0000000000bb"
 U = "11111111-1111-4111-8111-111111111111"
+ONE_WAY = '[vendors.pi]\ndriver = "one-way"\n'
 CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
 KNOWN = START | {"session": SESSION}
 TALKING = ndjson(KNOWN, text("I am "))
@@ -255,6 +256,7 @@ def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
 
 def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, talk):
     """C6; pi keeps no session of a reply that it did not finish, so the next message begins another."""
+    box.settings(ONE_WAY)
     model = {"role": "assistant", "model": "m1"}
     word = {"type": "text_delta", "contentIndex": 0, "delta": "I am "}
     whole = model | {"content": [{"type": "text", "text": "Hello."}], "stopReason": "stop"}
@@ -581,6 +583,7 @@ PI_ANSWER = ndjson(
 
 def test_a_session_that_was_cut_before_the_vendor_kept_it_goes_on_as_a_new_one(box, talk):
     """pi writes its session with its first whole reply: an earlier id is one that it does not find."""
+    box.settings(ONE_WAY)
     cut = [["out", PI + ndjson({"type": "message_start", "message": PI_SAYS})], ["hang"]]
     fresh = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
     with talk(box.fakes(HELP, cut, fresh), "--session-id", U, SHIM_VENDOR="pi") as running:
@@ -644,6 +647,7 @@ PI_CALLING = ndjson(
 
 
 def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk):
+    box.settings(ONE_WAY)
     gate = box.gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
     next_one = [["record", str(box.recording)], ["out", PI + PI_ANSWER]]
@@ -663,6 +667,7 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
 
 
 def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(box, talk):
+    box.settings(ONE_WAY)
     gate = box.gate()
     calling = [["out", PI], ["wait", gate.path], ["out", PI_CALLING], ["hang"]]
     with talk(box.fakes(HELP, calling), "--session-id", U, SHIM_VENDOR="pi") as running:

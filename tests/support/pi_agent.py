@@ -1,0 +1,128 @@
+"""A pi that is driven by its RPC, played by hand, and what it is told."""
+
+import json
+
+from support import STABLE_IDENTITY, terms_of
+
+from shim.core.claude.argv.parse import parse as parse_arguments
+from shim.core.claude.messages import Message
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.permissions import Decision
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.turn.outcome import Exit
+from shim.core.vendor.commands import Ask, Stage, TellChild
+from shim.core.vendor.pump import Pump
+from shim.core.vendor.translation import Translation
+from shim.core.vendor.vendor import Request
+from shim.vendors import find
+
+HELLO = {"type": "extension_ui_request", "method": "setStatus", "statusKey": "claude-shim", "statusText": "asks"}
+MODEL = {"id": "m1", "provider": "mock", "input": ["text", "image"]}
+START = {"type": "agent_start"}
+SETTLED = {"type": "agent_settled"}
+END = {"type": "agent_end", "messages": [], "willRetry": False}
+OLD_END = {"type": "agent_end", "messages": []}
+
+
+def reply(*blocks, stop="stop", **fields):
+    message = {"role": "assistant", "model": "m1", "content": list(blocks), "stopReason": stop} | fields
+    return {"type": "message_end", "message": message}
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+def call(identity="c1", name="bash", **arguments):
+    return {"type": "toolCall", "id": identity, "name": name, "arguments": arguments or {"command": "ls"}}
+
+
+def question(identity="q1", call="c1", tool="bash", **given):
+    asked = json.dumps({"call": call, "tool": tool, "input": given or {"command": "ls"}})
+    return {
+        "type": "extension_ui_request",
+        "id": identity,
+        "method": "input",
+        "title": "claude-shim",
+        "placeholder": asked,
+    }
+
+
+class Talk:
+    """A pi and what it is told; `lines` is what the frontend has, `stages` how far its turn has come."""
+
+    def __init__(self, *, mode="default", unheard=""):
+        self.speech = find("pi").program.two_way().speech()
+        self.reader = self.speech.reader(find("pi").program.two_way().translator)
+        self.pump = Pump(
+            Translation(self.reader, terms_of("pi"), ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]))
+        )
+        self.lines, self.asked, self.stages = b"", [], []
+        self._told = []
+        request = Request(parse_arguments(()), "", policy=Policy(place=Place("/w", "/h")), listens=True)
+        self.tell(self.speech.hello(request._replace(permission_mode=mode, unheard=unheard)))
+
+    def tell(self, data):
+        self._told += map(json.loads, (data or b"").splitlines())
+        return self
+
+    @property
+    def told(self):
+        """What it was told since the last look."""
+        told, self._told = self._told, []
+        return told
+
+    def forget(self):
+        """What it was told so far is not looked at."""
+        self._told.clear()
+
+    def prompt(self, message="hi"):
+        return self.tell(self.speech.prompt(message if isinstance(message, Message) else Message(message)))
+
+    def begun(self, *, commands=(), hello=True, **state):
+        """Greeted, with a message that was said and whose run has begun."""
+        data = {"sessionId": "s1", "model": MODEL} | state
+        self.prompt()
+        self.says(*([HELLO] if hello else []), self.answer_to("get_state", data))
+        self.says({"type": "response", "id": "shim-2", "success": True, "data": {"commands": list(commands)}})
+        return self
+
+    def answer_to(self, kind, data=None, error=""):
+        """The answer to the last request of this kind."""
+        asked = [one for one in self._told if one["type"] == kind][-1]
+        answer = {"id": asked["id"], "type": "response", "command": kind, "success": not error}
+        return answer | ({"error": error} if error else {"data": data} if data else {})
+
+    def says(self, *events):
+        data = b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
+        return self.hears(*self.pump.feed(data))
+
+    def hears(self, said, commands):
+        self.lines += said
+        for command in commands:
+            if isinstance(command, TellChild):
+                self.tell(command.line)
+            elif isinstance(command, Ask):
+                self.asked.append(command.permission)
+            elif isinstance(command, Stage):
+                self.stages.append(command)
+        return self
+
+    def answer(self, *, allow=True, **decision):
+        return self.tell(self.speech.decide(self.asked.pop(0), Decision(allow, **decision)))
+
+    def finish(self):
+        """The result of the turn, and the next one."""
+        self.hears(*self.pump.finish())
+        self.pump.begin()
+        return self
+
+    def end(self):
+        said, _ = self.pump.close(Exit(0, None))
+        self.lines += said
+        return self
+
+    @property
+    def results(self):
+        return [line for line in map(json.loads, self.lines.splitlines()) if line["type"] == "result"]

@@ -1,0 +1,282 @@
+"""pi in a conversation: what it is told by its RPC, and what is read of it."""
+
+import json
+
+import pytest
+from pi_agent import END, HELLO, MODEL, OLD_END, SETTLED, START, Talk, call, question, reply, text
+from support import STABLE_IDENTITY, check_turns, terms_of
+
+from shim.core.claude.messages import Message, Part
+from shim.core.claude.pen import ClaudePen
+from shim.core.vendor.commands import Stage
+from shim.core.vendor.translation import Translation
+from shim.vendors import find
+
+STARTED = {"disposition": "started"}
+
+
+def running():
+    talk = Talk().begun()
+    return talk.says(talk.answer_to("prompt", STARTED), START)
+
+
+def kinds(told):
+    return [one["type"] for one in told]
+
+
+def values(told):
+    return [json.loads(one["value"]) for one in told if one["type"] == "extension_ui_response"]
+
+
+# -- a message ----------------------------------------------------------------------------------------------------
+
+
+def test_a_message_waits_until_the_session_and_the_commands_are_known():
+    talk = Talk()
+    assert kinds(talk.prompt().told) == ["get_state", "get_commands"]
+    assert "hi" in [one.get("message") for one in Talk().begun().told]
+
+
+def test_a_turn_is_what_pi_says_until_it_has_settled():
+    talk = running().says(reply(text("Hello")), END)
+    assert talk.stages[-1] is Stage.PAUSED
+    talk.says(SETTLED)
+    assert talk.stages[-1] is Stage.SETTLED
+    talk.end()
+    check_turns(talk.lines, partial=False)
+    assert [one["result"] for one in talk.results] == ["Hello"]
+
+
+def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension():
+    talk = Talk().begun(hello=False)
+    assert "prompt" not in kinds(talk.told) and not talk.speech.usable
+    (result,) = talk.end().results
+    assert result["is_error"] and "did not load our extension" in json.dumps(result)
+
+
+def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_extension():
+    talk = Talk(mode="bypassPermissions", unheard="behind a launcher it might not see our file").begun(hello=False)
+    assert "prompt" in kinds(talk.told)
+    assert talk.speech.mode("default") is None
+
+
+def test_the_end_of_the_last_run_is_not_that_of_the_next():
+    talk = running().says(reply(text("one")), END, SETTLED).finish()
+    talk.prompt("two").says(SETTLED)
+    assert talk.stages.count(Stage.SETTLED) == 1
+
+
+def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
+    talk = Talk().begun()
+    talk.says(talk.answer_to("prompt"), START, reply(stop="error", errorMessage="500 oops"), OLD_END)
+    assert talk.stages[-1] is Stage.PAUSED
+    talk.says({"type": "auto_retry_start", "attempt": 1, "maxAttempts": 3, "delayMs": 9000, "errorMessage": "500 oops"})
+    assert talk.stages[-1] is Stage.RUNNING
+    talk.says(START, reply(text("Hello")), OLD_END)
+    assert talk.stages[-1] is Stage.SETTLED
+    assert [one["result"] for one in talk.end().results] == ["Hello"]
+
+
+def test_a_message_that_an_extension_has_answered_begins_no_run_and_ends_its_turn():
+    talk = Talk().begun()
+    talk.says(talk.answer_to("prompt"))
+    assert kinds(talk.told)[-1] == "get_state"
+    other = Talk().begun()
+    other.says(other.answer_to("prompt", {"disposition": "handled"}))
+    assert other.stages[-1] is Stage.SETTLED
+
+
+def test_an_older_pi_is_asked_whether_a_message_runs():
+    talk = Talk().begun()
+    talk.says(talk.answer_to("prompt"))
+    still = talk.answer_to("get_state", {"isStreaming": False})
+    assert talk.says(still).stages[-1] is Stage.SETTLED
+
+
+def test_a_message_that_pi_refuses_is_a_failed_turn():
+    talk = Talk().begun()
+    talk.says(talk.answer_to("prompt", error="No API key found for mock."))
+    (result,) = talk.end().results
+    assert result["is_error"] and "No API key" in json.dumps(result)
+
+
+def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
+    commands = [{"name": "deploy", "source": "extension"}, {"name": "review", "source": "prompt"}]
+    commands += [{"name": "skill:tidy", "source": "skill"}, {"name": "deploy", "source": "prompt"}]
+    talk = Talk().begun(commands=commands)
+    talk.forget()
+    said = ["/deploy now", "/review this", "/skill:tidy", "/else", "/deploy\nnow", "plain"]
+    for words in said:
+        talk.says(reply(text("ok")), END, SETTLED).finish().prompt(words)
+    told = [one["message"] for one in talk.told if one["type"] == "prompt"]
+    assert told == ["\\/deploy now", "/review this", "/skill:tidy", "\\/else", "\\/deploy\nnow", "plain"]
+    assert b'"slash_commands":["review","skill:tidy"]' in talk.lines
+
+
+def test_images_go_with_the_message_where_the_model_reads_them():
+    picture = Message("look", (Part("text", "look"), Part("image", media_type="image/png", data="aGk=")))
+    talk = running().says(reply(text("ok")), SETTLED).finish().prompt(picture)
+    assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
+    blind = Talk().begun(model=MODEL | {"input": ["text"]})
+    assert blind.speech.takes == frozenset()
+
+
+# -- questions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_call_is_asked_about_with_its_input_and_said_once():
+    talk = running().says(reply(call(), stop="toolUse"), question())
+    (asked,) = talk.asked
+    assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    talk.answer()
+    assert values(talk.told) == [{"allow": True}]
+    assert talk.lines.count(b'"type":"tool_use"') == 1
+
+
+def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
+    talk = running().says(question(), question("q2", "c2", "read", path="a.txt"))
+    talk.answer(allow=False, message="rather not")
+    assert talk.asked[0].arguments == {"file_path": "/w/a.txt"}
+    talk.answer(changed={"file_path": "/w/b.txt"})
+    assert values(talk.told) == [
+        {"allow": False, "reason": "rather not"},
+        {"allow": True, "input": {"path": "/w/b.txt"}},
+    ]
+
+
+def test_a_change_that_pi_has_no_words_for_does_not_run():
+    talk = running().says(question(tool="grep", pattern="x"))
+    with pytest.raises(ValueError, match="no words for"):
+        talk.answer(changed={"pattern": "x", "output_mode": "count"})
+
+
+def test_a_question_is_answered_once():
+    talk = running().says(question())
+    asked = talk.asked[0]
+    talk.answer()
+    talk.asked.append(asked)
+    talk.forget()
+    assert talk.answer(allow=False).told == []
+
+
+@pytest.mark.parametrize("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
+def test_a_question_that_cannot_be_read_is_refused(said):
+    talk = running().says(question() | {"placeholder": said})
+    assert talk.asked == [] and talk.told[-1] == {"type": "extension_ui_response", "id": "q1", "cancelled": True}
+
+
+def test_a_dialog_of_another_extension_is_closed_and_what_asks_nothing_is_not():
+    dialogs = [{"type": "extension_ui_request", "id": "d1", "method": kind} for kind in ("select", "notify", "confirm")]
+    talk = running()
+    talk.forget()
+    assert kinds(talk.says(*dialogs).told) == ["extension_ui_response"] * 2
+
+
+def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
+    talk = running()
+    torn = b"noise " + json.dumps(question()).encode() + b"\n"
+    talk.hears(*talk.pump.feed(torn))
+    assert talk.asked == [] and talk.told[-1].get("cancelled") is True
+
+
+def test_a_question_between_two_turns_is_put_to_nobody():
+    talk = running().says(reply(text("one")), END, SETTLED)
+    talk.hears(*talk.pump.finish())
+    (ask,) = talk.pump.skip(json.dumps(question()).encode() + b"\n")
+    assert ask.permission.refusal
+
+
+# -- what is changed in the middle --------------------------------------------------------------------------------
+
+
+def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
+    talk = Talk().begun()
+    talk.tell(talk.speech.interrupt())
+    talk.says(talk.answer_to("prompt"), talk.answer_to("abort"))
+    assert Stage.SETTLED not in talk.stages
+    assert kinds(talk.says(START).told)[-1] == "abort"
+
+
+def test_a_run_that_was_aborted_is_over_when_pi_says_so():
+    talk = running()
+    talk.tell(talk.speech.interrupt()).pump.interrupt()
+    talk.says(reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort"))
+    assert talk.stages[-1] is Stage.SETTLED
+    assert talk.end().results[0]["subtype"] == "error_during_execution"
+
+
+def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
+    talk = Talk().prompt()
+    talk.tell(talk.speech.interrupt())
+    talk.says(HELLO, talk.answer_to("get_state", {"sessionId": "s1", "model": MODEL}))
+    talk.says({"type": "response", "id": "shim-2", "success": True}, talk.answer_to("abort"))
+    assert "prompt" not in kinds(talk.told) and talk.stages[-1] is Stage.SETTLED
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mock/m2", [{"type": "set_model", "provider": "mock", "modelId": "m2"}]),
+        ("mock/a:b", [{"type": "set_model", "provider": "mock", "modelId": "a:b"}]),
+        (
+            "mock/m2:high",
+            [
+                {"type": "set_model", "provider": "mock", "modelId": "m2"},
+                {"type": "set_thinking_level", "level": "high"},
+            ],
+        ),
+    ],
+)
+def test_a_model_is_told_by_its_provider_and_its_id(name, told):
+    talk = running()
+    talk.forget()
+    assert [{key: one[key] for key in one if key != "id"} for one in talk.tell(talk.speech.model(name)).told] == told
+
+
+@pytest.mark.parametrize("name", [None, "m2"])
+def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child(name):
+    assert Talk().begun().speech.model(name) is None
+
+
+def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
+    talk = running().says(reply(text("one")), END, SETTLED).finish()
+    talk.tell(talk.speech.model("mock/m9")).prompt("two")
+    talk.says(talk.answer_to("set_model", error="Model not found: mock/m9"))
+    assert [one.get("message") for one in talk.told].count("two") == 0 and not talk.speech.usable
+    assert "Model not found" in json.dumps(talk.end().results[-1])
+
+
+@pytest.mark.parametrize(("before", "name", "told"), [("default", "acceptEdits", b""), ("default", "plan", None)])
+def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
+    assert Talk(mode=before).speech.mode(name) == told
+
+
+def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
+    talk = running()
+    talk.tell(talk.speech.steer(Message("also this")))
+    assert (talk._told[-1]["message"], talk._told[-1]["streamingBehavior"]) == ("also this", "steer")
+    late = talk.answer_to("prompt")
+    talk.says(reply(text("one")), END, SETTLED)
+    assert Stage.SETTLED not in talk.stages
+    talk.says(late)
+    assert kinds(talk._told)[-1] == "get_state"
+    talk.says(START, talk.answer_to("get_state", {"isStreaming": True}), reply(text("two")), END, SETTLED)
+    assert talk.stages[-1] is Stage.SETTLED
+
+
+def test_there_is_no_way_into_a_run_that_is_over():
+    assert running().says(reply(text("one")), END, SETTLED).speech.steer(Message("late")) is None
+
+
+# -- recordings ---------------------------------------------------------------------------------------------------
+
+
+def test_a_recording_of_two_turns_is_read_as_two():
+
+    translation = Translation(find("pi").translator, terms_of("pi"), ClaudePen(STABLE_IDENTITY))
+    state = {"id": "x", "type": "response", "command": "get_state", "success": True, "data": {"sessionId": "s1"}}
+    turn = [START, reply(call(), stop="toolUse"), question(), reply(text("Done")), END, SETTLED]
+    lines = [HELLO, state, *turn, *turn]
+    said = translation.feed(b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in lines))
+    said += translation.close(None)
+    assert said.count(b'"type":"result"') == 2
