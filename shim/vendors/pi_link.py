@@ -12,9 +12,9 @@ from shim.core.reading.typed import Any, NamedTuple
 
 REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
 IMAGES: Kinds = frozenset(("image",))
-# What an answer is about. Those of the first line keep a message from being said.
+# What an answer is about. What is on the first line keeps a message from being said.
 STATE, COMMANDS, SETTING = "state", "commands", "setting"
-PROMPT, STEER, ABORT, REST = "prompt", "steer", "abort", "rest"
+PROMPT, STEER, ABORT, REST, CLEAR = "prompt", "steer", "abort", "rest", "clear"
 # The same for a recording, in which our half is not known.
 STEPS = {"get_state": STATE, "prompt": PROMPT, "abort": ABORT, "steer": STEER}
 LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))  # of thinking, behind a model's name
@@ -47,6 +47,8 @@ class Link:
         self.running = False
         self.stopping = False
         self.usable = True
+        self.untaken = 0  # messages into the run that pi did not take, or gave back
+        self._steered = False
         self._must_ask = False
         self._open: dict[str, str] = {}
         self._number = 0
@@ -63,7 +65,8 @@ class Link:
 
     def prompt(self, message: Message) -> bytes:
         """The message of a turn; nothing yet while it has to wait."""
-        self.stopping = False
+        self.stopping = self._steered = False
+        self.untaken = 0
         if not self._ready:
             self._waiting = message
             return b""
@@ -72,12 +75,18 @@ class Link:
 
     def steer(self, message: Message) -> bytes | None:
         """A message into the run, which begins another one if the run has just ended; None while there is none."""
-        return self._say(STEER, message, "steer") if self.running and self._ready and not self.stopping else None
+        if not (self.running and self._ready) or self.stopping:
+            return None
+        self._steered = True
+        return self._say(STEER, message, "steer")
 
     def abort(self) -> bytes:
-        """Stop the run; pi answers when it has stopped. A message that waits is never said."""
+        """Stop the run; pi answers when it has stopped. A message that waits is never said.
+
+        What was said into the run and is not read yet is asked back: 0.73 keeps it for the next message.
+        """
         self._waiting, self.stopping = None, True
-        return self._ask(ABORT, "abort")
+        return (self._ask(CLEAR, "clear_queue") if self._steered else b"") + self._ask(ABORT, "abort")
 
     def set_model(self, name: str) -> bytes | None:
         """`provider/model`, and a level of thinking behind a colon; None for a name that pi would have to look for."""
@@ -88,8 +97,11 @@ class Link:
         if level not in LEVELS:
             return self._ask(SETTING, "set_model", provider=provider, modelId=model)
         model = model.rpartition(":")[0]
-        told = self._ask(SETTING, "set_model", provider=provider, modelId=model)
-        return told + self._ask(SETTING, "set_thinking_level", level=level)
+        return self._ask(SETTING, "set_model", provider=provider, modelId=model) + self.set_level(level)
+
+    def set_level(self, level: str) -> bytes:
+        """How much its model is to think."""
+        return self._ask(SETTING, "set_thinking_level", level=level)
 
     def rest(self) -> bytes:
         """Ask whether a run goes on: a message that an extension has answered begins none."""
@@ -141,6 +153,11 @@ class Link:
             if isinstance(model, dict):
                 self.model = str(model.get("id") or "")
                 self.takes = IMAGES if "image" in (model.get("input") or ()) else TEXT_ONLY
+        elif heard.step == STEER:
+            self.untaken += bool(heard.error)
+        elif heard.step == CLEAR:
+            given_back = data.get("steering")
+            self.untaken += len(given_back) if isinstance(given_back, list) else 0
         elif heard.step == COMMANDS:
             found = data.get("commands")
             known = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

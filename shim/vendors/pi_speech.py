@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.json_text import dump
 from shim.core.vendor.tools import own_arguments
 from shim.core.vendor.vendor import Request
-from shim.vendors.pi import TOOLS, asked
+from shim.vendors.pi import EFFORTS, TOOLS, asked
 from shim.vendors.pi_link import Link
 
 if TYPE_CHECKING:
@@ -59,12 +60,21 @@ class PiSpeech:
     def steer(self, message: Message) -> bytes | None:
         return self._link.steer(message)
 
+    def untaken(self) -> int:
+        count, self._link.untaken = self._link.untaken, 0
+        return count
+
     def interrupt(self) -> bytes:
         return self._link.abort()
 
     def model(self, name: str | None) -> bytes | None:
         """From the next request on; its own model has no name."""
         return None if name is None else self._link.set_model(name)
+
+    def effort(self, level: str | None) -> bytes | None:
+        """From the next request on; its own level has no name."""
+        able = None if level is None else nearest(level, EFFORTS)
+        return None if able is None else self._link.set_level(able)
 
     def mode(self, name: str) -> bytes | None:
         """Nothing has to be told where every call is asked about; only a plan has other tools."""

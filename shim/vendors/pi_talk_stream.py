@@ -115,7 +115,7 @@ class PiTalkTranslator(PiTranslator):
         heard = self.link.hear(event)
         if heard is None:
             self.turn.unknown("response", event)
-        elif heard.error:
+        elif heard.error and heard.step != STEER:
             self._failed(heard)
         elif heard.step == STATE:
             self._started()

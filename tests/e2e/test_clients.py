@@ -84,7 +84,7 @@ def _unable(client: Client, cli: Cli, asks: bool) -> Sequence[pytest.MarkDecorat
         return ()
     if client in (PYTHON_OLDEST, CODE_SDK):
         return [pytest.mark.skip(reason="claude itself refuses the form of its answers")]
-    if cli.vendor.unattended:
+    if cli.vendor.silent:
         return [pytest.mark.skip(reason=f"{cli.vendor.name} asks nobody and runs its tools")]
     return []
 
@@ -165,11 +165,11 @@ def test_an_interrupted_turn_ends_and_another_can_follow(
 def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:
-    conversation = client.connect(place, asks=not cli.vendor.unattended)
+    conversation = client.connect(place, asks=not cli.vendor.silent)
     conversation.turn("[[text]] the first words")
     begin = len(conversation.lines)
     conversation.say(f"[[shell]] {ENDLESS_COMMAND} > made.txt")  # what only reads is not asked about
-    if not cli.vendor.unattended:
+    if not cli.vendor.silent:
         conversation.await_saw("asked")
         conversation.allow()
     assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)

@@ -46,7 +46,7 @@ def converse(client: SdkClient, place: Place, cli: Cli, deltas: int = 1) -> Conv
 
     The interrupt comes behind so many deltas of its turn.
     """
-    asks = not cli.vendor.unattended
+    asks = not cli.vendor.silent
     conversation = client.connect(place, partial=True, asks=asks)
     conversation.turn("[[think]] hi")
     for answer in (conversation.allow, lambda: conversation.deny("Not today.")) if asks else ():

@@ -23,7 +23,8 @@ class Vendor:
     package: str
     prepare: Callable[[Path, str], Mapping[str, str]]  # home and model address → environment
     arguments: tuple[str, ...] = ()  # Claude's flags that every run needs
-    unattended: bool = False  # runs its tools without asking anybody
+    unattended: bool = False  # runs its tools without asking anybody, where it is given one message
+    talks: bool = False  # and in a conversation a frontend is asked all the same
     relative_paths: bool = False  # its file tools take them
     fragments: bool = True  # it prints a reply as it comes
     announces: bool = True  # it prints a call before its result
@@ -43,6 +44,11 @@ class Vendor:
 
     def __str__(self) -> str:
         return self.name if self.package == CLAUDE else f"{self.name}-{version_of(self.package)}"
+
+    @property
+    def silent(self) -> bool:
+        """Whether it asks nobody in a conversation."""
+        return self.unattended and not self.talks
 
     def file_argument(self, file: Path) -> str:
         """How its model names a file of the working directory."""
@@ -204,6 +210,7 @@ PI = Vendor(
     prepare_pi,
     ("--model", f"mock/{MODEL}"),
     unattended=True,
+    talks=True,
     relative_paths=True,
     second_model=f"mock/{SECOND_MODEL}",
 )
@@ -214,6 +221,7 @@ PI_CUMULATIVE = Vendor(
     prepare_pi,
     ("--model", f"mock/{MODEL}"),
     unattended=True,
+    talks=True,
     relative_paths=True,
     second_model=f"mock/{SECOND_MODEL}",
 )

@@ -264,6 +264,29 @@ def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
     assert talk.stages[-1] is Stage.SETTLED
 
 
+def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
+    talk = running()
+    talk.tell(talk.speech.steer(Message("also this")))
+    talk.says(talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress."))
+    assert (talk.speech.untaken(), talk.speech.untaken()) == (1, 0)
+
+
+def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
+    talk = running()
+    talk.tell(talk.speech.steer(Message("also this")))
+    talk.says(talk.answer_to("prompt", {"disposition": "queued"}))
+    talk.tell(talk.speech.interrupt())
+    talk.says(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
+    assert talk.speech.untaken() == 1
+
+
+@pytest.mark.parametrize(("level", "told"), [("low", "low"), ("max", "xhigh")])
+def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
+    talk = running()
+    assert talk.tell(talk.speech.effort(level)).told[-1]["level"] == told
+    assert talk.speech.effort(None) is None
+
+
 def test_there_is_no_way_into_a_run_that_is_over():
     assert running().says(reply(text("one")), END, SETTLED).speech.steer(Message("late")) is None
 
