@@ -46,6 +46,7 @@ full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every s
 	@$(PYTEST) --full tests
 	@$(BIN)/python -m pytest -q --full -n 2 --dist loadgroup -m e2e tests/e2e
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.shell_lines 100000
+	@cd tests && $(abspath $(BIN))/python -m fuzzing.machines 1000000
 
 $(VENV)/.e2e: $(VENV)/.ready
 	@$(PIP) -e '.[e2e]' \

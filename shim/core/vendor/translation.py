@@ -276,8 +276,10 @@ class Translation:
 
     def _odd(self, event: object) -> None:
         """A value without a known type. A list of events (the `json` format of some vendors) is read event by event."""
-        if isinstance(event, list) and event and all(isinstance(item, dict) and "type" in item for item in event):
-            for item in event:
+        bare, given = self._translator.untyped, event if isinstance(event, list) else []
+        items = [item for item in given if isinstance(item, dict) and (bare or "type" in item)]
+        if items and (bare or len(items) == len(given)):
+            for item in items:
                 if self._believable(item) or not self._known(item):
                     self._event(item)
                 else:

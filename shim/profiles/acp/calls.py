@@ -63,6 +63,8 @@ class Call:
         """
         shown = Call(self.identity, in_title=self._in_title)
         shown.hear(question)
+        if question.get("kind") in KINDS and shown.kind != self.kind:
+            return shown  # it is about something else than the call said that it would do
         shown.own, shown.kind = self.own or shown.own, self.kind or shown.kind
         shown.title = shown.title or self.title
         if self.told:
@@ -81,7 +83,9 @@ class Call:
         if self.told:
             given = {key: value for key, value in self.input.items() if key not in BESIDE or self.kind != "execute"}
             if known is not None or self.kind not in KINDS:
-                return translate(tools, self.own or self.title or "unknown", given)
+                words = translate(tools, self.own or self.title or "unknown", given)
+                if self.kind != "execute" or given.get("command") in (None, *words[1].values()):
+                    return words  # otherwise its name says another tool than the one that runs the command
             return KINDS[self.kind], self._by_kind(given)
         name = KINDS.get(self.kind, self.own or self.title or "unknown") if known is None else known.name
         if self.kind == "edit" and (diff := self._diff()):

@@ -98,6 +98,7 @@ class Link:
     def cancel(self) -> bytes:
         """Stop the turn; the agent answers its prompt. A prompt that waits is never said."""
         self._waiting = None
+        self._allowed.clear()  # what was allowed is not allowed again behind it
         return _line(method="session/cancel", params={"sessionId": self.session}) if self.session else b""
 
     def set(self, category: str, value: str | None) -> bytes | None:
@@ -177,6 +178,14 @@ class Link:
             ends = "stopReason" in update
         return Heard(PROMPT, update) if ends else None
 
+    def reply(self, identity: object, **body: object) -> None:
+        """Answer a request without a question to anybody.
+
+        One with the id of an open question has no answer: it would be taken for the answer to that question.
+        """
+        if dump(identity).decode() not in self._questions:
+            self.outbox.append(self.answer(identity, **body))
+
     def answer(self, identity: object, **body: object) -> bytes:
         """The answer to a request of the agent's: `result` or `error`."""
         return _line(id=identity, **body)
@@ -192,7 +201,7 @@ class Link:
         if request in self._questions:  # an answer to this id would be taken for the answer to the open question
             return None
         if len(self._questions) >= REQUESTS:
-            self.outbox.append(self.answer(identity, result=CANCELLED))
+            self.reply(identity, result=CANCELLED)
             return None
         self._questions[request] = identity, call, words, [one for one in _list(options) if isinstance(one, dict)]
         if self._allowed.get(call) == words:
@@ -221,9 +230,10 @@ class Link:
         return self.answer(identity, result={"outcome": outcome})
 
     def give_up(self) -> None:
-        """The turn is over: the agent waits for no answer of the frontend's."""
+        """The turn is over: the agent waits for no answer of the frontend's, and nothing is allowed again."""
         self.outbox += [self.answer(asked[0], result=CANCELLED) for asked in self._questions.values()]
         self._questions.clear()
+        self._allowed.clear()
 
     # -- the steps -----------------------------------------------------------------------------------------
 

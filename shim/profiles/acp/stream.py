@@ -13,7 +13,7 @@ from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tools
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.acp.calls import Call, images_of, shown, text_of
-from shim.profiles.acp.link import CANCELLED, METHOD_NOT_FOUND, PROMPT, REQUESTS, SESSION, Heard, Link
+from shim.profiles.acp.link import CANCELLED, METHOD_NOT_FOUND, PROMPT, SESSION, Heard, Link
 from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
 
 CALLS = 1000  # of a turn that are not over; the oldest is forgotten
@@ -81,13 +81,23 @@ class AcpTranslator(Translator):
 
     @classmethod
     def heeds(cls, line: bytes) -> bool:
-        """Between two turns its questions are read, and its answers; no update is."""
-        return b'"sessionUpdate"' not in line
+        """Between two turns its questions are read, and its answers; no update is, but for those among questions."""
+        return b'"sessionUpdate"' not in line or line.startswith(b"[")
 
     def feed(self, event: Event | list[Event]) -> None:
-        if isinstance(event, list):
-            self._batch(event)
-            return
+        try:
+            if isinstance(event, list):
+                self._batch(event)
+            else:
+                self._message(event)
+        finally:
+            self._flush()
+
+    def _flush(self) -> None:
+        self.outbox += self.link.outbox
+        self.link.outbox.clear()
+
+    def _message(self, event: Event) -> None:
         method = event.get("method")
         if not self.link.greeted and method in ("session/update", "session/request_permission"):
             self.next_turn()
@@ -99,14 +109,12 @@ class AcpTranslator(Translator):
             self._update(event["params"])
         else:
             self.turn.unknown(method or "untyped", event)
-        self.outbox += self.link.outbox
-        self.link.outbox.clear()
 
     def _batch(self, events: list[Event]) -> None:
         """Several messages in one line (JSON-RPC 2.0); one that cannot be read keeps no other from being read."""
         for event in events:
             try:
-                self.feed(event)
+                self._message(event)
             except Exception as error:
                 self.account.repaired("malformed_event", repr(error))
 
@@ -117,7 +125,8 @@ class AcpTranslator(Translator):
         if self.link.greeted and "method" in event and ("id" in event or not ours):
             self.account.repaired("doubtful_event")
             if "id" in event:  # if it is a question, it must not wait for ever
-                self._reply(event["id"], result=CANCELLED)
+                self.link.reply(event["id"], result=CANCELLED)
+                self._flush()
         else:
             self.feed(event)
 
@@ -254,20 +263,19 @@ class AcpTranslator(Translator):
     def _asked(self, event: Event) -> None:
         identity, params = event["id"], event.get("params")
         if event["method"] == "session/request_permission" and isinstance(params, dict):
-            self._question(identity, params)
+            try:
+                self._question(identity, params)
+            except Exception:  # a question that nobody can read must not wait for ever
+                self.link.reply(identity, result=CANCELLED)
+                raise
         else:
-            self._reply(identity, error={"code": METHOD_NOT_FOUND, "message": f"{event['method']} is not offered"})
-
-    def _reply(self, identity: object, **body: object) -> None:
-        """Answer a request without a question to anybody, unless the agent reads no answers."""
-        if len(self.outbox) < REQUESTS:
-            self.outbox.append(self.link.answer(identity, **body))
+            self.link.reply(identity, error={"code": METHOD_NOT_FOUND, "message": f"{event['method']} is not offered"})
 
     def _question(self, identity: object, params: Event) -> None:
         subject = self.link.version.subject(params, identity)
         if subject is None or params.get("sessionId", self.link.session) != self.link.session:
             self.turn.unknown("session/request_permission", params)
-            self._reply(identity, result=CANCELLED)
+            self.link.reply(identity, result=CANCELLED)
             return
         call = self._gathered(str(subject.call["toolCallId"]))
         judged = (Call(call.identity, in_title=self.names_in_title) if subject.whole else call).asked(subject.call)
@@ -327,6 +335,7 @@ class AcpTranslator(Translator):
         )
 
     def _failed(self, heard: Heard) -> None:
+        self.link.give_up()
         error = heard.error or {}
         if self.turn.state is CLOSED:
             return

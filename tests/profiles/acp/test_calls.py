@@ -94,3 +94,16 @@ def test_a_change_of_several_files_names_no_one_file_that_a_rule_could_be_about(
 
 def test_a_tool_that_nobody_knows_keeps_its_name_and_its_input():
     assert told({"title": "srv_find", "kind": "other", "rawInput": {"q": 1}}) == ("srv_find", {"q": 1})
+
+
+def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
+    call = Call("c1", in_title=True)
+    call.hear({"title": "read", "kind": "read", "rawInput": {"filePath": "/w/a"}})
+    asked = call.asked({"title": "touch x", "kind": "execute", "rawInput": {"command": "touch x"}})
+    assert asked.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == ("Bash", {"command": "touch x"})
+
+
+def test_a_command_is_shown_whatever_the_call_is_named():
+    call = Call("c1", in_title=True)
+    call.hear({"title": "read", "kind": "execute", "rawInput": {"command": "touch x"}})
+    assert call.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == ("Bash", {"command": "touch x"})

@@ -227,6 +227,28 @@ def test_a_changed_input_cannot_be_told():
         raise AssertionError("the call would run as it was")
 
 
+def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
+    talk = begun().says(question())
+    talk.answer(True)
+    talk.says(DONE).end()
+    commands = talk.pump.skip(json.dumps({"jsonrpc": "2.0"} | question(identity=8)).encode() + b"\n")
+    assert [command.permission.call for command in commands if isinstance(command, Ask)] == ["c1"]
+
+
+def test_what_was_allowed_is_not_allowed_again_behind_an_interrupt():
+    talk = begun().says(question())
+    talk.answer(True)
+    talk.speech.interrupt()
+    talk.says(question(identity=8))
+    assert len(talk.asked) == 1
+
+
+def test_a_question_that_cannot_be_read_does_not_wait():
+    torn = {"type": "diff", "changes": [{"path": ["no", "path"]}]}
+    talk = begun().says(question(kind="edit", rawInput=None, title="?", content=[torn]))
+    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+
+
 # -- whatever an agent says ------------------------------------------------------------------------------------------
 
 KINDS = ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan", "usage_update", "new")

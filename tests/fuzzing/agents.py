@@ -1,0 +1,272 @@
+"""Agents that are played by chance, for the fuzzer of the machines: each knows the words of one protocol."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from shim.core.claude.permissions import Permission
+from shim.core.vendor.vendor import Vendor
+from shim.vendors import find
+
+Line = dict[str, Any]
+JUNK: tuple[Any, ...] = (None, True, 0, -1, 1.5, "", "x", "\ud800", "a" * 5000, [], [1], {}, {"type": "text"}, 2**70)
+COMMANDS = ("touch one", "touch two", "rm -rf /", "ls")
+OPTIONS = (("ever", "allow_always"), ("yes", "allow_once"), ("no", "reject_once"), ("never", "reject_always"))
+WORDS = ("one", "two ", "", "\n", "caf\u00e9")
+
+
+class Agent(Protocol):
+    """One side of a conversation. `hostile`: it says what its protocol does not have."""
+
+    vendor_name: str
+    hostile: bool
+
+    def vendor(self) -> Vendor: ...
+
+    def says(self) -> bytes:
+        """Its next line, or lines."""
+
+    def hears(self, line: Line) -> object:
+        """A line of ours; what was allowed with it, None where nothing was."""
+
+    def means(self, allowed: Any, granted: Permission) -> bool:
+        """Whether what the frontend granted is what was allowed."""
+
+    def waits(self) -> list[str]:
+        """The questions that have no answer."""
+
+    def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
+        """What holds collections of the machine."""
+
+
+class AcpAgent:
+    """An agent of the Agent Client Protocol, of version 1 or 2."""
+
+    vendor_name = "opencode"
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.hostile = chance.random() < 0.6
+        self._second = chance.random() < 0.4
+        self._pending: list[Line] = []  # answers to what we asked, in any order
+        self._asked: Counter[str] = Counter()  # requests, and the answers to them, by their ids
+        self._heard: Counter[str] = Counter()
+        self._open: dict[str, Line] = {}  # the first that has no answer, of those with one id
+        self._number = 100
+        self._torn = False  # whether a line was cut, which may take the next one with it
+        self._unsure = False  # whether a question stood in a line that may be read in two ways
+
+    def vendor(self) -> Vendor:
+        two_way = find(self.vendor_name).program.two_way
+        assert two_way
+        return two_way()
+
+    def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
+        link = speech._link
+        translator = pump.translation._translator
+        return link, translator, translator._upserts
+
+    # -- what it hears ------------------------------------------------------------------------------------------------
+
+    def hears(self, line: Line) -> object:
+        method, identity = line.get("method"), line.get("id")
+        if method is None:
+            return self._answered(line)
+        if "id" in line:
+            self._pending.append({"id": identity, **self._reply(str(method))})
+        return None
+
+    def _reply(self, method: str) -> Line:
+        """The answer to a request of ours."""
+        if self._chance.random() < 0.03:
+            return {"error": {"code": self._chance.choice((-32000, -32603, 429)), "message": "no"}}
+        if method == "initialize":
+            return {"result": {"protocolVersion": 2 if self._second else 1, "capabilities": {"session": {}}}}
+        if method == "session/new":
+            modes = {"currentModeId": "build", "availableModes": []}
+            return {"result": {"sessionId": "s1", "modes": modes}}
+        if method == "session/prompt":
+            reason = self._chance.choice(("end_turn", "cancelled", "max_tokens", "refusal", "max_turn_requests"))
+            return {"result": {} if self._second else {"stopReason": reason}}
+        return {"result": {}}
+
+    def _answered(self, line: Line) -> object:
+        """An answer to one of its requests: there has to be one, and no more answers than requests."""
+        key = json.dumps(line.get("id"), sort_keys=True)
+        self._heard[key] += 1
+        asked = self._open.pop(key, None)
+        if self._heard[key] > self._asked[key] or asked is None:
+            assert self._unsure or self._heard[key] <= self._asked[key], f"an answer to nothing: {line}"
+            return None
+        outcome = (line.get("result") or {}).get("outcome") or {}
+        if outcome.get("outcome") != "selected":
+            return None
+        kinds = [one.get("kind") for one in asked["params"]["options"] if _named(one, outcome["optionId"])]
+        assert kinds, f"an option that was not offered: {line}"
+        assert "allow_always" not in kinds, f"more was allowed than the call: {line}"
+        return self._call(asked["params"]) if "allow_once" in kinds else None
+
+    @staticmethod
+    def _call(params: Line) -> Line:
+        subject = params.get("subject") or {}
+        if subject.get("type") == "command":
+            return {"command": subject["command"]}
+        call: Line = params.get("toolCall") or subject.get("toolCall") or {}
+        return call
+
+    def means(self, allowed: Line, granted: Permission) -> bool:
+        given = allowed.get("rawInput") if isinstance(allowed.get("rawInput"), dict) else {}
+        command = given.get("command", allowed.get("command"))
+        return command is None or granted.arguments.get("command") == command
+
+    def waits(self) -> list[str]:
+        return [] if self._unsure or self._torn else [key for key in self._asked if not self._heard[key]]
+
+    # -- what it says -------------------------------------------------------------------------------------------------
+
+    def says(self) -> bytes:
+        if self._pending and self._chance.random() < 0.3:
+            at = self._chance.randrange(len(self._pending)) if self.hostile else 0
+            message = self._pending.pop(at)
+        else:
+            message = self._question() if self._chance.random() < 0.2 else self._update()
+        return self._lines(message)
+
+    def _lines(self, message: Line) -> bytes:
+        message = {"jsonrpc": "2.0", **message}
+        raw = json.dumps(message).encode()
+        if self.hostile and self._chance.random() < 0.3:
+            raw = self._broken(message, raw)
+        for line in raw.split(b"\n"):
+            self._remember(line, message)
+        return raw + b"\n"
+
+    def _remember(self, raw: bytes, meant: Line) -> None:
+        """Note the questions that a line asks, as whoever reads it has to see them; of a torn one nobody can know."""
+        try:
+            value = json.loads(raw)
+        except ValueError:
+            self._unsure, self._torn = self._unsure or "id" in meant, True
+            return
+        for message in value if isinstance(value, list) else [value]:
+            if isinstance(message, dict) and "method" in message and "id" in message:
+                number = message["id"]
+                self._unsure = self._unsure or number in ("\ud800", 2**70)  # what nobody can say again
+                options = message["params"].get("options") if isinstance(message.get("params"), dict) else None
+                if not isinstance(options, list):
+                    message = {**message, "params": {"options": []}}
+                key = json.dumps(message["id"], sort_keys=True)
+                self._asked[key] += 1
+                self._open.setdefault(key, message)
+
+    def _broken(self, message: Line, raw: bytes) -> bytes:
+        """The same message, as no agent should say it."""
+        choose = self._chance.choice
+        kind = self._chance.randrange(6)
+        if kind == 0:
+            return json.dumps(self._changed(message)).encode()
+        if kind == 1:
+            return json.dumps([message, self._changed(self._update()), choose(JUNK)]).encode()
+        if kind == 2:
+            return raw[: self._chance.randrange(len(raw))]
+        if kind == 3:
+            return b"log: " + raw + choose((b"", b" tail"))
+        if kind == 4:
+            at = self._chance.randrange(len(raw))
+            return raw[:at] + bytes([self._chance.randrange(256)]).replace(b"\n", b" ") + raw[at + 1 :]
+        return raw + b"\n" + raw
+
+    def _changed(self, value: Any, depth: int = 0) -> Any:
+        """A value with one of its parts changed, taken away or doubled."""
+        if self._chance.random() < 0.25 * depth or not isinstance(value, dict | list) or not value:
+            return self._chance.choice(JUNK)
+        if isinstance(value, list):
+            at = self._chance.randrange(len(value))
+            return [*value[:at], self._changed(value[at], depth + 1), *value[at + self._chance.randrange(2) :]]
+        key = self._chance.choice(list(value))
+        if self._chance.random() < 0.2:
+            return {name: part for name, part in value.items() if name != key}
+        return {**value, key: self._changed(value[key], depth + 1)}
+
+    def _question(self) -> Line:
+        self._number += 1
+        choose, identity = self._chance.choice, self._number
+        if self.hostile and self._chance.random() < 0.3:
+            identity = choose((101, "q", None, 1, 1.5))
+        if self._chance.random() < 0.1:
+            params: Line = {"sessionId": "s1", "path": "/etc/passwd"}
+            return {
+                "id": identity,
+                "method": choose(("fs/read_text_file", "terminal/create", "_own/ask")),
+                "params": params,
+            }
+        options = [{"optionId": name, "name": name, "kind": kind} for name, kind in OPTIONS]
+        options = [one for one in options if not self.hostile or self._chance.random() < 0.9]
+        call = {"toolCallId": self._name(), "title": choose(("bash", "ls")), "kind": "execute"}
+        call["rawInput"] = {"command": choose(COMMANDS)}
+        session = choose(("s1", "s2")) if self.hostile and self._chance.random() < 0.1 else "s1"
+        params = {"sessionId": session, "options": options, "toolCall": call}
+        if self._second:
+            command = {
+                "type": "command",
+                "command": choose(COMMANDS),
+                "cwd": "/w",
+                "toolCallId": choose((None, self._name())),
+            }
+            subject = choose(({"type": "tool_call", "toolCall": call}, command, None))
+            params = {"sessionId": session, "options": options, "title": "May I?", "subject": subject}
+        return {"id": identity, "method": "session/request_permission", "params": params}
+
+    def _name(self) -> str:
+        return self._chance.choice(("c1", "c2", f"c{self._number}"))
+
+    def _update(self) -> Line:
+        choose = self._chance.choice
+        text = {"type": "text", "text": choose(WORDS)}
+        piece = {"content": text, "messageId": choose(("m1", "m2"))}
+        call = {
+            "toolCallId": self._name(),
+            "title": choose(("bash", "read")),
+            "kind": choose(("execute", "edit", "other")),
+        }
+        call |= choose(({}, {"rawInput": {"command": choose(COMMANDS)}}, {"locations": [{"path": "/w/a"}]}))
+        call |= choose(({}, {"content": [{"type": "content", "content": text}]}))
+        status = {"status": choose(("pending", "in_progress", "completed", "failed", "cancelled"))}
+        made: list[Callable[[], Line]] = [
+            lambda: {"sessionUpdate": choose(("agent_message_chunk", "agent_thought_chunk")), **piece},
+            lambda: {"sessionUpdate": "agent_message_chunk", **piece},
+            lambda: {"sessionUpdate": "tool_call", **call, "status": "pending"},
+            lambda: {"sessionUpdate": "tool_call_update", **call, **status},
+            lambda: {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.5, "currency": "USD"}},
+            lambda: {"sessionUpdate": choose(("available_commands_update", "new_in_version_3")), "x": 1},
+        ]
+        if self._second:
+            entries = [{"content": "look", "status": "pending", "priority": "high"}]
+            reasons, name = ("end_turn", "cancelled"), self._name()
+            chunk = {"toolCallId": name, "content": {"type": "content", "content": text}}
+            plan = {"type": "items", "planId": "p", "entries": entries}
+            whole = {"messageId": "m1", "content": choose(([text], None))}
+            made += [
+                lambda: {"sessionUpdate": choose(("agent_message", "agent_thought")), **whole},
+                lambda: {"sessionUpdate": "state_update", "state": "running"},
+                lambda: {"sessionUpdate": "state_update", "state": "idle", "stopReason": choose(reasons)},
+                lambda: {"sessionUpdate": "tool_call_content_chunk", **chunk},
+                lambda: {"sessionUpdate": "tool_call_update", "toolCallId": name, "rawInput": None, **status},
+                lambda: {"sessionUpdate": "plan_update", "plan": plan},
+                lambda: {"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": "aGk="},
+                lambda: {"sessionUpdate": "terminal_update", "terminalId": "t", "exitStatus": {"exitCode": 1}},
+            ]
+        else:
+            made.append(lambda: {"sessionUpdate": "plan", "entries": [{"content": "x", "status": "pending"}]})
+        return {"method": "session/update", "params": {"sessionId": "s1", "update": choose(made)()}}
+
+
+def _named(option: object, name: object) -> bool:
+    return isinstance(option, dict) and option.get("optionId") == name
+
+
+AGENTS: Mapping[str, Callable[[random.Random], Agent]] = {"acp": AcpAgent}

@@ -1,0 +1,234 @@
+"""A fuzzer over the machines that talk with a vendor's child in JSON-RPC: valid, changed and reordered messages.
+
+A run is a conversation: what the agent says and what the frontend does are drawn from a seed. What is held, whatever
+they do:
+
+    no exception leaves the machine, and none is caught where the agent said only what its protocol has
+    each turn has one result
+    a question of the agent's has one answer at most, and one when its turn is over
+    an answer that allows a call was given by the frontend for the words of that call
+    every line for the agent is a request, a notification or an answer of JSON-RPC
+    no collection of the machine grows beyond its limit
+
+    python -m fuzzing.machines MESSAGES [SEED]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    for folder in (Path(__file__).resolve().parents[1] / "support", Path(__file__).resolve().parents[2]):
+        sys.path.insert(1, str(folder))
+
+import orjson
+from support import STABLE_IDENTITY, check_turns, terms_of
+
+from fuzzing.agents import AGENTS, Agent, Line
+from shim.core.claude.argv.parse import parse as parse_arguments
+from shim.core.claude.messages import Message
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.turn.outcome import Exit
+from shim.core.vendor.commands import Ask, Stage, TellChild
+from shim.core.vendor.pump import Pump
+from shim.core.vendor.translation import Translation
+from shim.core.vendor.vendor import Request
+
+MESSAGES = 60  # of one conversation at most
+SIZE = 1200  # entries of one collection of a machine: the limits of the house are 1000
+SHOWN = 10  # findings that are printed
+
+
+class BrokenError(AssertionError):
+    """An invariant that does not hold, with the conversation up to there."""
+
+
+class Talk:
+    """One conversation between an agent, the machine, and a frontend."""
+
+    def __init__(self, agent: Agent, chance: random.Random) -> None:
+        self.agent, self._chance = agent, chance
+        vendor = agent.vendor()
+        self.speech = vendor.speech()
+        pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
+        reader = self.speech.reader(vendor.translator)
+        self.pump = Pump(Translation(reader, terms_of(agent.vendor_name), pen))
+        self.lines = b""
+        self.turns = 1
+        self.messages = 0
+        self.story: list[str] = []
+        self._asked: list[Permission] = []
+        self._granted: list[Permission] = []  # in this turn
+        self._settled = False
+        self._late = b""
+        self._told(self.speech.hello(Request(parse_arguments(()), "", policy=Policy(place=Place("/w", "/h")))))
+        self._told(self.speech.prompt(Message("hi")))
+
+    def run(self) -> None:
+        """Draw what happens next until the conversation is over."""
+        for _ in range(self._chance.randrange(1, MESSAGES)):
+            move = self._chance.random()
+            if move < 0.75:
+                self._says(self.agent.says())
+            elif move < 0.9:
+                self._decides()
+            elif move < 0.94:
+                self._note("the frontend interrupts")
+                self.pump.interrupt()
+                self._told(self.speech.interrupt())
+            elif move < 0.96:
+                self._told(self.speech.mode(self._chance.choice(("plan", "default"))) or b"")
+            else:
+                self._next()
+        self._finish()
+
+    def _note(self, words: str) -> None:
+        self.story.append(words)
+
+    # -- the agent ----------------------------------------------------------------------------------------------------
+
+    def _says(self, data: bytes) -> None:
+        """A line of the agent's. Behind the end of the turn nobody reads it until the next message comes."""
+        self.messages += 1
+        self._note(f"agent: {data.decode(errors='replace').rstrip()}")
+        if self._settled:
+            self._late += data
+            return
+        said, commands = self.pump.feed(data)
+        self.lines += said
+        self._carry_out(commands)
+        self._sizes()
+        if self._settled and (waiting := self.agent.waits()):
+            raise BrokenError(f"the turn is over, and the agent waits for answers: {waiting}")
+        if not self.agent.hostile:
+            repairs = self.pump.translation.account.report()["repairs"]
+            if "malformed_event" in repairs:
+                raise BrokenError(f"a valid message was not understood: {repairs['malformed_event']}")
+
+    def _carry_out(self, commands: Any) -> None:
+        for command in commands:
+            match command:
+                case TellChild(line):
+                    self._told(line)
+                case Ask(permission) if permission.refusal:
+                    self._told(self.speech.decide(permission, Decision(False, message=permission.refusal)))
+                case Ask(permission):
+                    self._asked.append(permission)
+                case Stage.SETTLED | Stage.FINISHED:
+                    self._note("the turn is settled")
+                    self._settled = True
+
+    def _told(self, data: bytes) -> None:
+        """Lines for the agent: each has to be one of JSON-RPC, and a yes has to be the frontend's."""
+        for raw in data.splitlines(keepends=True):
+            self._note(f"us: {raw.decode().rstrip()}")
+            line: Line = orjson.loads(raw)
+            if not raw.endswith(b"\n") or sum(key in line for key in ("method", "result", "error")) != 1:
+                raise BrokenError(f"no line of JSON-RPC: {raw!r}")
+            allowed = self.agent.hears(line)
+            if allowed is not None and not any(self.agent.means(allowed, given) for given in self._granted):
+                raise BrokenError(f"allowed, and the frontend was not asked about it: {allowed}")
+
+    def _sizes(self) -> None:
+        for owner in self.agent.owners(self.pump, self.speech):
+            for name, value in vars(owner).items():
+                if isinstance(value, dict | list | set | bytes) and len(value) > SIZE:
+                    raise BrokenError(f"{type(owner).__name__}.{name} has {len(value)} entries")
+
+    # -- the frontend -------------------------------------------------------------------------------------------------
+
+    def _decides(self) -> None:
+        """Answer one of the open questions, in any order."""
+        if not self._asked:
+            return
+        permission = self._asked.pop(self._chance.randrange(len(self._asked)))
+        kind = self._chance.random()
+        decision = Decision(kind < 0.6, message="no", interrupt=kind > 0.9)
+        if 0.5 < kind < 0.6:
+            decision = decision._replace(changed={"command": "changed"})
+        self._note(f"the frontend: {permission.tool} {permission.arguments} {decision}")
+        if decision.allow and decision.changed is None:
+            self._granted.append(permission)
+        try:
+            answer = self.speech.decide(permission, decision)
+        except ValueError:
+            decision = Decision(False, message="made again")
+            answer = self.speech.decide(permission, decision)
+        if not decision.allow:
+            said, commands = self.pump.refused(permission, decision.message, announced=True)
+            self.lines += said
+            self._carry_out(commands)
+        self._told(answer)
+
+    def _next(self) -> None:
+        """The next message, once the agent has ended the turn of the last."""
+        if not self._settled or not self.speech.usable:
+            return
+        self._end_turn(*self.pump.finish())
+        for command in self.pump.skip(self._late):
+            match command:
+                case TellChild(line):
+                    self._told(line)
+                case Ask(permission):
+                    self._told(self.speech.decide(permission, Decision(False, message=permission.refusal)))
+        self.pump.begin()
+        self.turns += 1
+        self._settled, self._late = False, b""
+        self._note("the next message")
+        self._told(self.speech.prompt(Message("go on")))
+
+    def _end_turn(self, said: bytes, commands: Any) -> None:
+        self.lines += said
+        self._carry_out(commands)
+        self._asked.clear()
+        self._granted.clear()
+
+    def _finish(self) -> None:
+        self._end_turn(*self.pump.close(Exit(0, None)))
+        count = len(check_turns(self.lines, partial=False))
+        if count != self.turns:
+            raise BrokenError(f"{count} results of {self.turns} turns")
+
+
+def fuzz(machine: str, messages: int, seed: int) -> Iterator[tuple[int, str]]:
+    """Conversations of so many messages; the seed and the story of each that broke an invariant."""
+    while messages > 0:
+        chance = random.Random(f"{machine} {seed}")
+        talk = None
+        try:
+            talk = Talk(AGENTS[machine](chance), chance)
+            talk.run()
+        except Exception as error:
+            story = talk.story if talk is not None else []
+            yield seed, "\n".join([*story, "", *traceback.format_exception(error)[-3:]])
+        messages -= max(talk.messages if talk is not None else 1, 1)
+        seed += 1
+
+
+def main() -> int:
+    """Every machine for its share of the messages."""
+    count, first = int(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
+    found = 0
+    for machine in AGENTS:
+        kinds: Counter[str] = Counter()
+        for seed, story in fuzz(machine, count // len(AGENTS), first):
+            kinds[kind := story.rstrip().rpartition("\n")[2][:80]] += 1
+            if kinds[kind] == 1 and len(kinds) <= SHOWN:
+                sys.stdout.write(f"-- {machine}, seed {seed}\n{story}\n")
+        broken = sum(kinds.values())
+        sys.stdout.write(f"{machine}: {count // len(AGENTS):,} messages, {broken} conversations broke an invariant\n")
+        found += broken
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+"""Conversations by chance with the machines that talk with a child in JSON-RPC; a million messages in `make full`."""
+
+import pytest
+from fuzzing.agents import AGENTS
+from fuzzing.machines import fuzz
+
+MESSAGES = 4000
+
+
+@pytest.mark.parametrize("machine", AGENTS)
+def test_no_conversation_breaks_an_invariant(machine):
+    assert next(fuzz(machine, MESSAGES, seed=0), None) is None
