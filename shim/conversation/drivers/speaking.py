@@ -10,7 +10,7 @@ from shim.core.claude.control import Control
 from shim.core.claude.control_answers import Chosen
 from shim.core.claude.messages import LATER, NOW, Kinds, Message
 from shim.core.vendor.commands import Commands
-from shim.core.vendor.speech import Speech
+from shim.core.vendor.request import Speech
 from shim.process.child import Child
 
 OBEY_SECONDS = 1.5  # for a child that was told to interrupt its turn; then it is ended

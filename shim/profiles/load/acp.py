@@ -25,7 +25,7 @@ from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.load.launch import RESUME_PATTERN, Template
 
 if TYPE_CHECKING:
-    from shim.core.vendor.speech import Speech
+    from shim.core.vendor.request import Speech
     from shim.profiles.acp.stream import AcpTranslator
 
 KEYS = ("command", "argv", "permission_args", "tool_name", "model", "modes", "usage", "draft", "documents", "asks")
