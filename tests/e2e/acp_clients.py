@@ -55,11 +55,18 @@ class Editor(LineProcess):
         self.stays = False
         self._number = 0
 
-    def open(self) -> Line:
-        """Introduces itself and opens a session in the working directory; what the adapter said of itself."""
-        capabilities = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+    def open(self, *, resume: str = "", forms: bool = False) -> Line:
+        """Introduces itself and opens a session in the working directory; what the adapter said of itself.
+
+        `resume` is a session that goes on. `forms`: it can show a form, in which a person answers questions.
+        """
+        capabilities: Line = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+        capabilities |= {"elicitation": {"form": {}}} if forms else {}
         said = self.call("initialize", protocolVersion=PROTOCOL, clientCapabilities=capabilities)
-        self.session = self.call("session/new", cwd=str(self.folder), mcpServers=[])["sessionId"]
+        place: Line = {"cwd": str(self.folder), "mcpServers": []}
+        if resume:
+            self.call("session/resume", sessionId=resume, **place)
+        self.session = resume or self.call("session/new", **place)["sessionId"]
         return said
 
     def call(self, method: str, **parameters: Any) -> Line:
@@ -76,8 +83,11 @@ class Editor(LineProcess):
         self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})
         return self._number
 
-    def start_prompt(self, text: str) -> int:
-        return self.ask("session/prompt", sessionId=self.session, prompt=[{"type": "text", "text": text}])
+    def start_prompt(self, text: str, image: str | None = None) -> int:
+        """Says something; an image is a PNG in base64."""
+        blocks: list[Line] = [{"type": "text", "text": text}]
+        blocks += [{"type": "image", "mimeType": "image/png", "data": image}] if image else []
+        return self.ask("session/prompt", sessionId=self.session, prompt=blocks)
 
     def prompt(self, text: str, choice: str = "") -> Prompt:
         """A whole prompt; each question gets the first option of the chosen kind."""
@@ -90,7 +100,7 @@ class Editor(LineProcess):
             line = self.read_until(lambda line: "id" in line)
             if line.get("method") == "session/request_permission":
                 prompt.asked.append(line["params"])
-                self._choose(line, choice)
+                self.choose(line, choice)
             elif line["id"] == number:
                 break
         prompt.updates = [
@@ -100,11 +110,19 @@ class Editor(LineProcess):
         prompt.stop_reason = (line.get("result") or {}).get("stopReason")
         return prompt
 
-    def _choose(self, question: Line, choice: str) -> None:
+    def await_request(self, method: str) -> Line:
+        """The next request of the adapter's with this method."""
+        return self.read_until(lambda line: line.get("method") == method and "id" in line)
+
+    def choose(self, question: Line, choice: str) -> None:
+        """Answers a permission request with its first option of a kind."""
         options = question["params"]["options"]
         chosen = next(option["optionId"] for option in options if option["kind"] == choice)
         outcome = {"outcome": "selected", "optionId": chosen}
-        self.send({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": outcome}})
+        self.reply(question, {"outcome": outcome})
+
+    def reply(self, question: Line, result: Line) -> None:
+        self.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
 
     def cancel(self) -> None:
         self.send({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}})

@@ -36,9 +36,10 @@ class Cli:
         return f"{self.vendor}-itself" if self.bare else str(self.vendor)
 
 
-# The first proves the tests: what it does is what the others are measured by.
+# It proves the tests: what it does is what the others are measured by.
+BARE = Cli(CLAUDE_ITSELF, bare=True)
 CLIS = (
-    Cli(CLAUDE_ITSELF, bare=True),
+    BARE,
     Cli(CLAUDE_ITSELF),
     Cli(QWEN),
     Cli(PI),

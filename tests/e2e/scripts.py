@@ -12,6 +12,8 @@ follows the tag on its line is the script's argument.
     [[task]] SCRIPT       the same with a subagent, which is given a script of its own: `[[task]] [[shell]] COMMAND`
     [[call]] NAME JSON    the same with the tool of this name, for tools of MCP
     [[parallel]] A B      two files read by two calls of one reply
+    [[both]] A ;; B       two commands of the shell by two calls of one reply
+    [[ask]] QUESTION      a question to the person with two answers, red and blue
     [[unplan]] COMMAND    a plan made and approved by the model itself, step by step, then the shell
     [[error]] STATUS      an HTTP error that comes every time (401 if none is named)
     [[once]] STATUS       an HTTP error the first time, the fixed reply afterwards
@@ -53,7 +55,8 @@ SLOW_WORDS = 150
 SLOW_INTERVAL = 0.2
 PIECE = 9  # characters per chunk: small enough that a reply and a tool's arguments are both split
 
-TAG = re.compile(r"\[\[(text|think|read|write|edit|shell|task|call|parallel|unplan|error|once|slow)\]\] ?([^\n]*)")
+SCRIPTS = "text|think|read|write|edit|shell|task|call|parallel|both|ask|unplan|error|once|slow"
+TAG = re.compile(rf"\[\[({SCRIPTS})\]\] ?([^\n]*)")
 
 Json = dict[str, Any]
 
@@ -99,11 +102,22 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("invoke_agent", lambda script: {"agent_name": "generalist", "prompt": script}),
         ("task.subagent_type", lambda script: {"description": "x", "prompt": script, "subagent_type": "general"}),
     ),
+    "ask": (
+        ("ask_user.choices", lambda question: {"question": question, "choices": ["red", "blue"]}),
+        ("ask_user_question", lambda question: {"questions": [_choice(question)]}),
+        ("AskUserQuestion", lambda question: {"questions": [_choice(question)]}),
+    ),
     "call": (),
 }
+_TOOLS["both"] = _TOOLS["shell"]
 
 
 PATCHING = ("apply_patch <<'PATCH'\n", "PATCH")  # around a patch, where it is a command
+
+
+def _choice(question: str) -> Json:
+    options = [{"label": label, "description": f"The colour is {label}."} for label in ("red", "blue")]
+    return {"question": question, "header": "Colour", "options": options, "multiSelect": False}
 
 
 def _patching(change: str) -> str:
@@ -287,9 +301,10 @@ def _calls(request: Request, number: int) -> Iterator[Call]:
         called, _, given = request.argument.partition(" ")
         yield Call(f"call_{number}_0", called, json.loads(given or "{}"))
         return
-    values = request.argument.split() if request.script == "parallel" else [request.argument]
+    between = {"parallel": None, "both": ";;"}
+    values = request.argument.split(between[request.script]) if request.script in between else [request.argument]
     for position, value in enumerate(values):
-        yield Call(f"call_{number}_{position}", called, arguments(value))
+        yield Call(f"call_{number}_{position}", called, arguments(value.strip()))
 
 
 def _unplanned(request: Request) -> tuple[Call, ...]:

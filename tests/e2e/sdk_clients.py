@@ -64,8 +64,9 @@ class Conversation(LineProcess):
         self.say(text)
         return self.rest_of_turn(begin)
 
-    def say(self, text: str) -> None:
-        self.send({"do": "say", "text": text})
+    def say(self, text: str, image: str | None = None) -> None:
+        """Says something; an image is a PNG in base64."""
+        self.send({"do": "say", "text": text, "image": image})
 
     def rest_of_turn(self, begin: int) -> Turn:
         """The turn whose first line has this number, to its result."""
@@ -84,12 +85,14 @@ class Conversation(LineProcess):
         line = self.read_until(lambda line: line.get("did") == do or line["saw"] == "end")
         assert line["saw"] == "done", line
 
-    def allow(self, changed: Line | None = None) -> None:
-        """Allows what was asked, with another input if one is given."""
-        self.send({"do": "answer", "answer": {"behavior": "allow", **({"input": changed} if changed else {})}})
+    def allow(self, changed: Line | None = None, *, number: int | None = None, always: bool = False) -> None:
+        """Allows what was asked, with another input if one is given; `always`: with all that was suggested."""
+        answer = {"behavior": "allow", "always": always, **({"input": changed} if changed else {})}
+        self.send({"do": "answer", "number": number, "answer": answer})
 
-    def deny(self, message: str) -> None:
-        self.send({"do": "answer", "answer": {"behavior": "deny", "message": message}})
+    def deny(self, message: str, *, number: int | None = None, interrupt: bool = False) -> None:
+        answer = {"behavior": "deny", "message": message, "interrupt": interrupt}
+        self.send({"do": "answer", "number": number, "answer": answer})
 
     def disconnect(self) -> float:
         """Leaves; the seconds that this took the client."""
@@ -125,13 +128,15 @@ class SdkClient:
         once: str | None = None,
         partial: bool = False,
         asks: bool = False,
+        resume: str | None = None,
         serves: str | None = None,
         allowed: Sequence[str] = (),
         denied: Sequence[str] = (),
     ) -> Conversation:
         """Starts the client with the place's claude: for one prompt, or for a conversation.
 
-        `serves` is the name of an MCP server in its own process; rules about tools go with it.
+        `resume` is a session that goes on. `serves` is the name of an MCP server in its own process; rules about tools
+        go with it.
         """
         start = {
             "claude": str(place.claude),
@@ -142,6 +147,7 @@ class SdkClient:
             "serves": serves,
             "allowed": list(allowed),
             "denied": list(denied),
+            "resume": resume,
         }
         argv = [*self.command(), json.dumps(start)]
         if self.own and is_ours(str(place.claude)):

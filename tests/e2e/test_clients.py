@@ -7,16 +7,16 @@ what the client's user sees; the column of the real claude shows that the test i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from acp_clients import ACPS, AcpClient
-from clis import CLIS, Cli
+from cells import NEW_NODE, scenario
+from clis import Cli
 from place import GONE_SECONDS, TURN_SECONDS, Place
 from scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
-from sdk_clients import BEFORE, CODE_CLI, CODE_SDK, PYTHON, PYTHON_OLDEST, SDKS, TYPESCRIPT, SdkClient
-from vendor_setups import GEMINI, QWEN
+from sdk_clients import BEFORE, CODE_CLI, PYTHON, PYTHON_OLDEST, SDKS, TYPESCRIPT, SdkClient
+from vendor_setups import GEMINI
 
 pytestmark = pytest.mark.e2e
 
@@ -24,69 +24,6 @@ IDLE_LEAVE_SECONDS = 4.0  # the Python SDK would wait for 5 s and then send a si
 DENIAL = "Not today, says the test."
 
 ENDLESS_COMMAND = "tail -f hello.txt"  # qwen refuses a bare `sleep`
-
-# What has nothing to do with Node is not tried on two of them.
-NEW_NODE = (PYTHON, PYTHON_OLDEST, TYPESCRIPT)
-STANDING = (PYTHON, ACPS[-1])  # each for all clients of its kind
-OTHERS = (*BEFORE, ACPS[0])  # each the last of its name
-
-Test = Callable[..., None]
-Client = SdkClient | AcpClient
-
-
-def scenario(
-    title: str,
-    clients: Sequence[Client],
-    *,
-    asks: bool = False,
-    basic: bool = False,
-    brief: bool = False,
-    older: Sequence[Client] = (),
-    everywhere: bool = False,
-) -> Callable[[Test], Test]:
-    """A row for each client. `asks`: somebody has to be asked before a tool runs; `basic`: every version is tried.
-
-    `brief`: it is tried with the vendors, too, that only one client of a kind is tried with. `make full` tries all
-    cells; `older` and `everywhere` are for `make e2e` (`_later`).
-    """
-
-    def decorate(test: Test) -> Test:
-        cells = [
-            pytest.param(client, cli, id=f"{client}-{cli}", marks=marks)
-            for client in clients
-            for cli in CLIS
-            if (basic or not cli.outdated) and (not cli.brief or (brief and client in (*STANDING, *OTHERS)))
-            for marks in [[*_unable(client, cli, asks), *[pytest.mark.full] * _later(client, cli, older, everywhere)]]
-        ]
-        return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
-
-    return decorate
-
-
-def _later(client: Client, cli: Cli, older: Sequence[Client], everywhere: bool) -> bool:
-    """Whether only `make full` tries a cell: `make e2e` tries each difference once.
-
-    The newest client of a kind stands for its kind. Vendors that are started for each turn, as pi is, make no
-    difference to a client: one scenario tries them `everywhere`. An older client, and TypeScript, is tried with qwen,
-    an older one only in the scenarios that have it in `older`. The real claude alone shows that the tests are right;
-    the Python client is enough for that.
-    """
-    if client not in STANDING:
-        return cli.vendor is not QWEN or (client is not TYPESCRIPT and client not in older)
-    if cli.bare:
-        return client is not PYTHON
-    return (cli.brief or cli.outdated) and not everywhere
-
-
-def _unable(client: Client, cli: Cli, asks: bool) -> Sequence[pytest.MarkDecorator]:
-    """Why a question cannot be asked, as a mark."""
-    if not asks:
-        return ()
-    if client in (PYTHON_OLDEST, CODE_SDK):
-        return [pytest.mark.skip(reason="claude itself refuses the form of its answers")]
-    if cli.vendor.silent:
-        return [pytest.mark.skip(reason=f"{cli.vendor.name} asks nobody and runs its tools")]
-    return []
 
 
 @scenario("one prompt", (*SDKS, *BEFORE), basic=True, brief=True, older=(*SDKS, *BEFORE))
@@ -141,7 +78,7 @@ def test_three_turns_are_one_conversation(
     assert "the first words" in remembered and shown[:11] in remembered and "the last words" in remembered
 
 
-@scenario("interrupt, then another turn", (*SDKS, *BEFORE), older=[PYTHON_OLDEST])
+@scenario("interrupt, then another turn", (*SDKS, *BEFORE), older=[PYTHON_OLDEST], dialog=True)
 def test_an_interrupted_turn_ends_and_another_can_follow(
     client: SdkClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -161,7 +98,7 @@ def test_an_interrupted_turn_ends_and_another_can_follow(
     assert request.client_left.wait(GONE_SECONDS)
 
 
-@scenario("interrupt of a command", [PYTHON, TYPESCRIPT])
+@scenario("interrupt of a command", [PYTHON, TYPESCRIPT], dialog=True)
 def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:
@@ -186,7 +123,7 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
 
 
-@scenario("interrupt of a question", [PYTHON, TYPESCRIPT], asks=True)
+@scenario("interrupt of a question", [PYTHON, TYPESCRIPT], asks=True, dialog=True)
 def test_a_question_that_is_interrupted_is_not_answered(client: SdkClient, place: Place) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
@@ -201,7 +138,7 @@ def test_a_question_that_is_interrupted_is_not_answered(client: SdkClient, place
     assert following.result["text"] == REPLY
 
 
-@scenario("set_model", (*NEW_NODE, CODE_CLI), brief=True)
+@scenario("set_model", (*NEW_NODE, CODE_CLI), brief=True, dialog=True)
 def test_another_model_answers_from_the_next_turn_on(
     client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
 ) -> None:
@@ -235,7 +172,7 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(client: SdkClient, cli: Cli
     assert accepted.result["text"] == REPLY_AFTER_TOOL
 
 
-@scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, older=SDKS)
+@scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, older=SDKS, dialog=True)
 def test_an_allowed_command_runs(client: SdkClient, place: Place) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
@@ -252,7 +189,7 @@ def test_an_allowed_command_runs(client: SdkClient, place: Place) -> None:
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
 
 
-@scenario("permission: denied", (*SDKS, *BEFORE), asks=True)
+@scenario("permission: denied", (*SDKS, *BEFORE), asks=True, dialog=True)
 def test_a_denied_command_does_not_run_and_the_turn_goes_on(client: SdkClient, place: Place) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
@@ -268,8 +205,8 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(client: SdkClient, p
     assert turn.result["denied"] == ["Bash"]
 
 
-@scenario("permission: input changed", SDKS, asks=True)
-def test_a_changed_command_runs_instead(client: SdkClient, place: Place) -> None:
+@scenario("permission: input changed", SDKS, asks=True, dialog=True)
+def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, place: Place) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] touch made.txt")
@@ -277,8 +214,9 @@ def test_a_changed_command_runs_instead(client: SdkClient, place: Place) -> None
     conversation.allow({**asked["input"], "command": "touch other.txt"})
     turn = conversation.rest_of_turn(begin)
     conversation.disconnect()
-    assert (place.folder / "other.txt").exists()
+    assert (place.folder / "other.txt").exists() is cli.vendor.changes
     assert not (place.folder / "made.txt").exists()
+    assert cli.vendor.changes or "Not run" in turn.of("tool_result")[0]["text"]
     assert turn.result["text"] == REPLY_AFTER_TOOL
 
 
@@ -330,7 +268,7 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(client: AcpClient, cli: 
     assert prompt.stop_reason == "end_turn"
 
 
-@scenario("permission: allowed", ACPS, asks=True, older=ACPS)
+@scenario("permission: allowed", ACPS, asks=True, older=ACPS, dialog=True)
 def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
     editor.open()
@@ -344,7 +282,7 @@ def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
     assert prompt.stop_reason == "end_turn"
 
 
-@scenario("permission: denied", ACPS, asks=True)
+@scenario("permission: denied", ACPS, asks=True, dialog=True)
 def test_an_editor_rejects_a_command(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
     editor.open()
@@ -357,7 +295,7 @@ def test_an_editor_rejects_a_command(client: AcpClient, place: Place) -> None:
     assert (prompt.stop_reason is None) is client.denial_fails
 
 
-@scenario("session/cancel, then another prompt", ACPS, older=ACPS)
+@scenario("session/cancel, then another prompt", ACPS, older=ACPS, dialog=True)
 def test_an_editor_cancels_a_reply_and_goes_on(client: AcpClient, place: Place, service: ScriptedServer) -> None:
     editor = client.connect(place)
     editor.open()

@@ -24,7 +24,6 @@ class Vendor:
     prepare: Callable[[Path, str], Mapping[str, str]]  # home and model address → environment
     arguments: tuple[str, ...] = ()  # Claude's flags that every run needs
     unattended: bool = False  # runs its tools without asking anybody, where it is given one message
-    talks: bool = False  # and in a conversation a frontend is asked all the same
     relative_paths: bool = False  # its file tools take them
     fragments: bool = True  # it prints a reply as it comes
     announces: bool = True  # it prints a call before its result
@@ -40,6 +39,11 @@ class Vendor:
     gives_up: bool = True  # soon, on an API that stays broken
     server: type[ScriptedServer] = ModelServer
     names_files: bool = True  # what it says of a file that is missing names the file
+    two_way: bool = False  # in a conversation a frontend is asked, and one child serves all messages
+    changes: bool = True  # a call runs as the frontend changed it
+    questions: bool = False  # its model has a tool for questions to the person
+    asks_at_once: bool = False  # it puts the questions about several calls of one reply together
+    images: bool = True  # its model is given the images of a message, where that is two-way
     second_model: str = SECOND_MODEL  # how a frontend names another model than the first
 
     def __str__(self) -> str:
@@ -48,7 +52,7 @@ class Vendor:
     @property
     def silent(self) -> bool:
         """Whether it asks nobody in a conversation."""
-        return self.unattended and not self.talks
+        return self.unattended and not self.two_way
 
     def file_argument(self, file: Path) -> str:
         """How its model names a file of the working directory."""
@@ -203,14 +207,14 @@ def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
     return {"KIMI_CLI_NO_AUTO_UPDATE": "1"}
 
 
-QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen, gives_up=False)
+QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen, gives_up=False, two_way=True, questions=True, images=False)
 PI = Vendor(
     "pi",
     "@earendil-works/pi-coding-agent",
     prepare_pi,
     ("--model", f"mock/{MODEL}"),
     unattended=True,
-    talks=True,
+    two_way=True,
     relative_paths=True,
     second_model=f"mock/{SECOND_MODEL}",
 )
@@ -221,7 +225,7 @@ PI_CUMULATIVE = Vendor(
     prepare_pi,
     ("--model", f"mock/{MODEL}"),
     unattended=True,
-    talks=True,
+    two_way=True,
     relative_paths=True,
     second_model=f"mock/{SECOND_MODEL}",
 )
@@ -236,6 +240,8 @@ GEMINI = Vendor(
     asks=False,
     gives_up=False,
     server=GeminiServer,
+    two_way=True,
+    changes=False,
     second_model=SECOND_MODEL,
 )
 OPENCODE = Vendor(
@@ -247,6 +253,8 @@ OPENCODE = Vendor(
     fragments=False,
     announces=False,
     gives_up=False,
+    two_way=True,
+    changes=False,
     second_model=f"mock/{SECOND_MODEL}",
 )
 CODEX = Vendor(
@@ -274,7 +282,7 @@ COPILOT = Vendor(
 )
 VIBE = Vendor("vibe", "mistral-vibe", prepare_vibe, fragments=False, asks=False)
 KIMI = Vendor("kimi", "kimi-cli", prepare_kimi, unattended=True, fragments=False, asks=False)
-CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, server=AnthropicServer, second_model="sonnet")
+CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, questions=True, server=AnthropicServer, second_model="sonnet")
 VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX, COPILOT)
 
 

@@ -5,10 +5,11 @@ stdin, and everything that a user of the SDK sees goes to stdout as JSON lines, 
 client:
 
     start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial BOOL, asks BOOL,
+               resume SESSION or null,
                serves NAME of an MCP server in this process, whose tool `add` says `ran`; or null
                or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds LIMIT
-    commands   say TEXT · interrupt · set_model MODEL · set_permission_mode MODE · answer ANSWER · close
-               servers
+    commands   say TEXT, image BASE64 or null · interrupt · set_model MODEL · set_permission_mode MODE · servers · close
+               answer {behavior, message, input, interrupt, always}, number: of the question, the oldest without it
     saw        servers · ran · init · delta · text · thinking · tool_use · tool_result · user_text · result
                asked · done · exception · end
                run (of many: what was seen in it, added up; a long text as its digest)
@@ -114,24 +115,40 @@ class Commands:
 
     def __init__(self) -> None:
         self.orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._questions: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._number = 0
         loop = asyncio.get_running_loop()
 
         def read() -> None:
             for line in sys.stdin:
                 order = json.loads(line)
-                queue = self.answers if order["do"] == "answer" else self.orders
-                loop.call_soon_threadsafe(queue.put_nowait, order)
+                take = self._answer if order["do"] == "answer" else self.orders.put_nowait
+                loop.call_soon_threadsafe(take, order)
             loop.call_soon_threadsafe(self.orders.put_nowait, {"do": "close"})
 
         threading.Thread(target=read, daemon=True).start()
 
+    def _answer(self, order: dict[str, Any]) -> None:
+        number = order.get("number") or min(self._questions)
+        self._questions.pop(number).set_result(order["answer"])
+
     async def permission(self, tool: str, tool_input: dict[str, Any], context: Any) -> Any:
-        saw("asked", name=tool, input=tool_input)
-        answer = (await self.answers.get())["answer"]
+        self._number += 1
+        answered = self._questions[self._number] = asyncio.get_running_loop().create_future()
+        saw("asked", name=tool, input=tool_input, number=self._number)
+        answer = await answered
         if answer["behavior"] == "deny":
-            return sdk.PermissionResultDeny(message=answer["message"])
-        return sdk.PermissionResultAllow(updated_input=answer.get("input"))
+            more = {"interrupt": True} if answer.get("interrupt") else {}
+            return sdk.PermissionResultDeny(message=answer["message"], **more)
+        more = {"updated_permissions": context.suggestions} if answer.get("always") else {}
+        return sdk.PermissionResultAllow(updated_input=answer.get("input"), **more)
+
+
+async def with_image(text: str, image: str) -> Any:
+    """One message of two blocks."""
+    source = {"type": "base64", "media_type": "image/png", "data": image}
+    content = [{"type": "text", "text": text}, {"type": "image", "source": source}]
+    yield {"type": "user", "message": {"role": "user", "content": content}, "parent_tool_use_id": None}
 
 
 def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) -> Any:
@@ -142,6 +159,8 @@ def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) ->
         wanted["cli_path"] = start["claude"]
     else:
         os.environ["PATH"] = os.pathsep.join([os.path.dirname(start["claude"]), os.environ["PATH"]])
+    if start.get("resume"):
+        wanted["resume"] = start["resume"]
     if start["partial"]:
         wanted["include_partial_messages"] = True
     if start.get("serves"):
@@ -243,7 +262,8 @@ async def conversation(start: dict[str, Any]) -> None:
         try:
             match order["do"]:
                 case "say":
-                    await client.query(order["text"])
+                    image = order.get("image")
+                    await client.query(with_image(order["text"], image) if image else order["text"])
                 case "interrupt":
                     await client.interrupt()
                 case "set_model":

@@ -31,13 +31,20 @@ class Queue {
 }
 
 const orders = new Queue();
-const answers = new Queue();
+const questions = new Map(); // number → what takes its answer
+let asked = 0;
+function answer({ number, answer }) {
+  const key = number ?? Math.min(...questions.keys());
+  const take = questions.get(key);
+  questions.delete(key);
+  take(answer);
+}
 const prompts = new Queue();
 readline
   .createInterface({ input: process.stdin })
   .on("line", (line) => {
     const order = JSON.parse(line);
-    (order.do === "answer" ? answers : orders).put(order);
+    order.do === "answer" ? answer(order) : orders.put(order);
   })
   .on("close", () => orders.put({ do: "close" }));
 
@@ -81,8 +88,11 @@ function sawMessage(message, saw = print) {
 }
 
 async function* userMessages() {
-  for (let text; (text = await prompts.take()) !== null; )
-    yield { type: "user", message: { role: "user", content: text }, parent_tool_use_id: null, session_id: "" };
+  for (let said; (said = await prompts.take()) !== null; ) {
+    const source = { type: "base64", media_type: "image/png", data: said.image };
+    const content = said.image ? [{ type: "text", text: said.text }, { type: "image", source }] : said.text;
+    yield { type: "user", message: { role: "user", content }, parent_tool_use_id: null, session_id: "" };
+  }
 }
 
 /** An MCP server in this process, as that of py_client.py. */
@@ -106,14 +116,21 @@ const options = {
   ...(start.claude ? { pathToClaudeCodeExecutable: start.claude } : {}),
   cwd: start.cwd,
   includePartialMessages: start.partial,
+  ...(start.resume ? { resume: start.resume } : {}),
   ...(start.asks
     ? {
-        canUseTool: async (name, input) => {
-          print("asked", { name, input });
-          const { answer } = await answers.take();
+        canUseTool: async (name, input, { suggestions }) => {
+          const number = ++asked;
+          const answered = new Promise((resolve) => questions.set(number, resolve));
+          print("asked", { name, input, number });
+          const answer = await answered;
           return answer.behavior === "deny"
-            ? { behavior: "deny", message: answer.message }
-            : { behavior: "allow", updatedInput: answer.input ?? input };
+            ? { behavior: "deny", message: answer.message, ...(answer.interrupt ? { interrupt: true } : {}) }
+            : {
+                behavior: "allow",
+                updatedInput: answer.input ?? input,
+                ...(answer.always ? { updatedPermissions: suggestions } : {}),
+              };
         },
       }
     : {}),
@@ -188,7 +205,7 @@ async function one() {
     print("done", { did: "connect" });
     for (let order; (order = await orders.take()).do !== "close"; ) {
       try {
-        if (order.do === "say") prompts.put(order.text);
+        if (order.do === "say") prompts.put(order);
         else if (order.do === "interrupt") await run.interrupt();
         else if (order.do === "set_model") await run.setModel(order.model);
         else if (order.do === "set_permission_mode") await run.setPermissionMode(order.mode);

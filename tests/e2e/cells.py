@@ -1,0 +1,109 @@
+"""Which client is tried with which claude: the cells of the table of real clients, and which of them are for later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+from acp_clients import ACPS, AcpClient
+from clis import BARE, CLIS, Cli
+from sdk_clients import BEFORE, CODE_SDK, PYTHON, PYTHON_OLDEST, TYPESCRIPT, SdkClient
+from vendor_setups import QWEN, Vendor
+
+# What has nothing to do with Node is not tried on two of them.
+NEW_NODE = (PYTHON, PYTHON_OLDEST, TYPESCRIPT)
+STANDING = (PYTHON, ACPS[-1])  # each for all clients of its kind
+OTHERS = (*BEFORE, ACPS[0])  # each the last of its name
+TALKERS = (PYTHON, TYPESCRIPT, ACPS[-1])  # with whom everything that two-way vendors can do is tried
+
+Test = Callable[..., None]
+Client = SdkClient | AcpClient
+
+
+def scenario(
+    title: str,
+    clients: Sequence[Client],
+    *,
+    asks: bool = False,
+    basic: bool = False,
+    brief: bool = False,
+    older: Sequence[Client] = (),
+    everywhere: bool = False,
+    dialog: bool = False,
+) -> Callable[[Test], Test]:
+    """A row for each client. `asks`: somebody has to be asked before a tool runs; `basic`: every version is tried.
+
+    `brief`: it is tried with the vendors, too, that only one client of a kind is tried with. `dialog`: it is a part of
+    what a frontend and a vendor can say to each other while a turn runs, and `make full` tries it with every vendor
+    that can. `older` and `everywhere` are for `make e2e` (`_later`).
+    """
+
+    def decorate(test: Test) -> Test:
+        cells = []
+        for client in clients:
+            for cli in CLIS:
+                usual = not cli.brief or (brief and client in (*STANDING, *OTHERS))
+                talks = dialog and client in TALKERS and cli.vendor.two_way
+                if (cli.outdated and not basic) or not (usual or talks):
+                    continue
+                later = not usual or _later(client, cli, older, everywhere)
+                cells.append(_cell(client, cli, asks, later))
+        return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
+
+    return decorate
+
+
+def dialog(
+    title: str,
+    clients: Sequence[Client],
+    *,
+    able: Callable[[Vendor], bool] = lambda vendor: vendor.two_way,
+    asks: bool = True,
+    everywhere: bool = False,
+) -> Callable[[Test], Test]:
+    """A row for each client, with the real claude and each vendor that is `able`: what two-way vendors can do.
+
+    `make e2e` tries it with the Python client and qwen, or with the Python client and every vendor (`everywhere`).
+    """
+
+    def decorate(test: Test) -> Test:
+        cells = []
+        for client in clients:
+            for cli in (BARE, *(cli for cli in CLIS if not cli.outdated and able(cli.vendor))):
+                soon = client is PYTHON and (cli.vendor is QWEN or (everywhere and cli.vendor.two_way))
+                cells.append(_cell(client, cli, asks, not soon))
+        return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
+
+    return decorate
+
+
+def _cell(client: Client, cli: Cli, asks: bool, later: bool) -> ParameterSet:
+    marks = [*_unable(client, cli, asks), *[pytest.mark.full] * later]
+    return pytest.param(client, cli, id=f"{client}-{cli}", marks=marks)
+
+
+def _later(client: Client, cli: Cli, older: Sequence[Client], everywhere: bool) -> bool:
+    """Whether only `make full` tries a cell: `make e2e` tries each difference once.
+
+    The newest client of a kind stands for its kind. Vendors that are started for each turn, as pi is, make no
+    difference to a client: one scenario tries them `everywhere`. An older client, and TypeScript, is tried with qwen,
+    an older one only in the scenarios that have it in `older`. The real claude alone shows that the tests are right;
+    the Python client is enough for that.
+    """
+    if client not in STANDING:
+        return cli.vendor is not QWEN or (client is not TYPESCRIPT and client not in older)
+    if cli.bare:
+        return client is not PYTHON
+    return (cli.brief or cli.outdated) and not everywhere
+
+
+def _unable(client: Client, cli: Cli, asks: bool) -> Sequence[pytest.MarkDecorator]:
+    """Why a question cannot be asked, as a mark."""
+    if not asks:
+        return ()
+    if client in (PYTHON_OLDEST, CODE_SDK):
+        return [pytest.mark.skip(reason="claude itself refuses the form of its answers")]
+    if cli.vendor.silent:
+        return [pytest.mark.skip(reason=f"{cli.vendor.name} asks nobody and runs its tools")]
+    return []

@@ -1,0 +1,257 @@
+"""What a frontend and a two-way vendor say to each other while a turn runs: every such vendor, through real clients.
+
+The rest of it is among the scenarios of all clients (`test_clients`). The real claude shows that a test is right; a new
+vendor is a row of `vendor_setups` and `clis`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+
+import pytest
+from acp_clients import ACPS, AcpClient
+from cells import dialog
+from clis import Cli
+from place import TURN_SECONDS, Place
+from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
+
+pytestmark = pytest.mark.e2e
+
+SDKS, ADAPTER = (PYTHON, TYPESCRIPT), (ACPS[-1],)
+DENIAL = "Not today, says the test."
+ENDLESS_COMMAND = "tail -f hello.txt"
+
+
+def made(place: Place) -> set[str]:
+    return {path.name for path in place.folder.iterdir()} - {"hello.txt"}
+
+
+def making(name: str) -> str:
+    """A command that makes a file, which no mode lets run unasked."""
+    return f"python3 -c \"open('{name}','w')\""
+
+
+def png() -> str:
+    """A small picture that is like no other, in base64."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + bytes((row, 99, 255 - row) * 8) for row in range(8))
+    parts = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)), chunk(b"IDAT", zlib.compress(rows))
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(parts) + chunk(b"IEND", b"")).decode()
+
+
+@dialog("deny and interrupt", SDKS, everywhere=True)
+def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(client: SdkClient, place: Place) -> None:
+    conversation = client.connect(place, asks=True)
+    begin = len(conversation.lines)
+    conversation.say(f"[[shell]] {making('one')}")
+    conversation.await_saw("asked")
+    conversation.deny(DENIAL, interrupt=True)
+    cut = conversation.rest_of_turn(begin)
+    following = conversation.turn("[[text]] and again")
+    conversation.disconnect()
+    assert cut.result["subtype"] == "error_during_execution" and cut.result["denied"] == ["Bash"]
+    assert [line["text"] for line in cut.of("user_text")] == ["[Request interrupted by user for tool use]"]
+    assert following.result["text"] == REPLY
+    assert made(place) == set()
+
+
+@dialog("allowed for good", SDKS)
+def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(client: SdkClient, place: Place) -> None:
+    """And binds no other call: a command of another name is asked about."""
+    conversation = client.connect(place, asks=True)
+    begin = len(conversation.lines)
+    conversation.say("[[shell]] git init one")
+    conversation.await_saw("asked")
+    conversation.allow(always=True)
+    conversation.rest_of_turn(begin)
+    again = conversation.turn("[[shell]] git init two")
+    assert not again.of("asked") and made(place) == {"one", "two"}
+    begin = len(conversation.lines)
+    conversation.say(f"[[shell]] {making('three')}")
+    conversation.await_saw("asked")
+    conversation.deny(DENIAL)
+    conversation.rest_of_turn(begin)
+    conversation.disconnect()
+    assert made(place) == {"one", "two"}
+
+
+@dialog("two questions", SDKS)
+def test_each_of_two_questions_has_the_answer_that_was_given_to_it(client: SdkClient, cli: Cli, place: Place) -> None:
+    """A vendor that puts both at once has the second answered first; others put it when the first was answered."""
+    conversation = client.connect(place, asks=True)
+    begin = len(conversation.lines)
+    conversation.say(f"[[both]] {making('one')} ;; {making('two')}")
+    first = conversation.await_saw("asked")
+    if not cli.vendor.asks_at_once:
+        conversation.allow()
+    second = conversation.await_saw("asked")
+    conversation.deny(DENIAL, number=second["number"])
+    if cli.vendor.asks_at_once:
+        conversation.allow(number=first["number"])
+    turn = conversation.rest_of_turn(begin)
+    conversation.disconnect()
+    assert made(place) == {"one"} and turn.result["denied"] == ["Bash"]
+    assert turn.result["text"] == REPLY_AFTER_TOOL
+    assert sorted(line["is_error"] for line in turn.of("tool_result")) == [False, True]
+
+
+@dialog("a question to the person", SDKS, able=lambda vendor: vendor.questions)
+def test_the_model_has_the_answer_that_a_person_chose(client: SdkClient, place: Place, service: ScriptedServer) -> None:
+    conversation = client.connect(place, asks=True)
+    begin = len(conversation.lines)
+    conversation.say("[[ask]] Which colour?")
+    asked = conversation.await_saw("asked")
+    (question,) = asked["input"]["questions"]
+    assert asked["name"] == "AskUserQuestion" and question["question"] == "Which colour?"
+    assert [option["label"] for option in question["options"]] == ["red", "blue"]
+    conversation.allow({**asked["input"], "answers": {"Which colour?": "blue"}})
+    turn = conversation.rest_of_turn(begin)
+    conversation.disconnect()
+    (result,) = turn.of("tool_result")
+    assert "blue" in result["text"] and not result["is_error"]
+    assert "blue" in (service.asked("ask")[-1].told or "")
+    assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
+
+
+@dialog("resume", SDKS, asks=False)
+def test_a_session_that_is_taken_up_again_remembers(client: SdkClient, place: Place, service: ScriptedServer) -> None:
+    before = client.connect(place)
+    first = before.turn("[[text]] the first words")
+    before.disconnect()
+    after = client.connect(place, resume=first.result["session"])
+    second = after.turn("[[text]] the last words")
+    after.disconnect()
+    assert second.result["text"] == REPLY and second.result["session"] == first.result["session"]
+    assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+
+
+@dialog("an image", SDKS, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
+def test_the_model_is_given_the_image_of_a_message(client: SdkClient, place: Place, service: ScriptedServer) -> None:
+    picture = png()
+    conversation = client.connect(place)
+    begin = len(conversation.lines)
+    conversation.say("[[text]] look at this", picture)
+    turn = conversation.rest_of_turn(begin)
+    conversation.disconnect()
+    assert turn.result["text"] == REPLY
+    assert picture in json.dumps(service.asked("text")[-1].body)
+
+
+@dialog("nobody answers", [PYTHON])
+def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
+    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    if cli.bare:
+        pytest.skip("the real claude waits for ever")
+    place.environment = {**place.environment, "SHIM_PERMISSION_TIMEOUT": "2"}
+    conversation = client.connect(place, asks=True)
+    begin = len(conversation.lines)
+    conversation.say(f"[[shell]] {making('one')}")
+    turn = conversation.rest_of_turn(begin)
+    conversation.disconnect()
+    (result,) = turn.of("tool_result")
+    assert result["is_error"] and "permission_timeout" in result["text"]
+    assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == ["Bash"]
+    assert made(place) == set() and service.asked("shell")[-1].told
+
+
+@dialog("allowed for good", ADAPTER)
+def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, place: Place) -> None:
+    editor = client.connect(place)
+    editor.open()
+    first = editor.prompt("[[shell]] git init one", choice="allow_always")
+    again = editor.prompt("[[shell]] git init two", choice="reject_once")
+    other = editor.prompt(f"[[shell]] {making('three')}", choice="reject_once")
+    editor.leave()
+    assert (len(first.asked), len(again.asked), len(other.asked)) == (1, 0, 1)
+    assert made(place) == {"one", "two"}
+
+
+@dialog("a question to the person", ADAPTER, able=lambda vendor: vendor.questions)
+def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
+    client: AcpClient, place: Place, service: ScriptedServer
+) -> None:
+    editor = client.connect(place)
+    editor.open(forms=True)
+    begin, number = len(editor.lines), editor.start_prompt("[[ask]] Which colour?")
+    form = editor.await_request("elicitation/create")
+    fields = form["params"]["requestedSchema"]["properties"]
+    (name,) = (name for name, field in fields.items() if "blue" in json.dumps(field))
+    editor.reply(form, {"action": "accept", "content": {name: "blue"}})
+    prompt = editor.rest_of_prompt(number, begin)
+    editor.leave()
+    assert "blue" in (service.asked("ask")[-1].told or "")
+    assert prompt.text.endswith(REPLY_AFTER_TOOL) and prompt.stop_reason == "end_turn"
+
+
+@dialog("cancel of a command", ADAPTER)
+def test_an_editor_cancels_a_command_and_goes_on(client: AcpClient, place: Place) -> None:
+    editor = client.connect(place)
+    editor.open()
+    begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {ENDLESS_COMMAND} > made.txt")
+    editor.choose(editor.await_request("session/request_permission"), "allow_once")
+    assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
+    editor.cancel()
+    cut = editor.rest_of_prompt(number, begin)
+    assert place.ends_within(ENDLESS_COMMAND)
+    following = editor.prompt("[[text]] and again")
+    editor.leave()
+    assert cut.stop_reason == "cancelled"
+    assert following.text == REPLY and following.stop_reason == "end_turn"
+
+
+@dialog("cancel of a question", ADAPTER)
+def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, place: Place) -> None:
+    editor = client.connect(place)
+    editor.open()
+    begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {making('one')}")
+    question = editor.await_request("session/request_permission")
+    editor.cancel()
+    editor.reply(question, {"outcome": {"outcome": "cancelled"}})
+    cut = editor.rest_of_prompt(number, begin)
+    following = editor.prompt("[[text]] and again")
+    editor.leave()
+    assert cut.stop_reason == "cancelled" and made(place) == set()
+    assert following.text == REPLY
+
+
+@dialog("three prompts", ADAPTER, asks=False)
+def test_an_editors_third_prompt_knows_the_first(client: AcpClient, place: Place, service: ScriptedServer) -> None:
+    editor = client.connect(place)
+    editor.open()
+    for words in ("the first words", "the second", "the last words"):
+        assert editor.prompt(f"[[text]] {words}").text == REPLY
+    editor.leave()
+    assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+
+
+@dialog("session/resume", ADAPTER, asks=False)
+def test_an_editor_takes_a_session_up_again(client: AcpClient, place: Place, service: ScriptedServer) -> None:
+    before = client.connect(place)
+    before.open()
+    before.prompt("[[text]] the first words")
+    before.leave()
+    after = client.connect(place)
+    after.open(resume=before.session)
+    assert after.prompt("[[text]] the last words").text == REPLY
+    after.leave()
+    assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+
+
+@dialog("an image", ADAPTER, able=lambda vendor: vendor.two_way and vendor.images, asks=False)
+def test_the_model_is_given_an_editors_image(client: AcpClient, place: Place, service: ScriptedServer) -> None:
+    picture = png()
+    editor = client.connect(place)
+    editor.open()
+    begin = len(editor.lines)
+    prompt = editor.rest_of_prompt(editor.start_prompt("[[text]] look at this", picture), begin)
+    editor.leave()
+    assert prompt.text == REPLY
+    assert picture in json.dumps(service.asked("text")[-1].body)
