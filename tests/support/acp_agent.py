@@ -64,6 +64,10 @@ class Talk:
     def answer(self, allow):
         self.told += self.speech.decide(self.asked.pop(0), Decision(allow))
 
+    def finish(self):
+        said, _ = self.pump.finish()
+        self.lines += said
+
     def end(self):
         said, _ = self.pump.close(Exit(0, None))
         self.lines += said

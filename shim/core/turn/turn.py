@@ -159,6 +159,8 @@ class Turn:
         `takes` gives what the vendor is given of it beside the text: known when it has said who it is.
         """
         self.opening.message, self.opening.replays, self.opening.takes = message, echo, takes
+        if self.machine.state is not NEW:  # a child that stays had its session before the message, and init is said
+            self.opening.user(message)
         self.pen.asked(message.text)
 
     def steered(self, message: Message) -> None:

@@ -31,6 +31,24 @@ def test_a_turn_is_what_the_agent_says_between_a_prompt_and_its_answer():
     assert turn[-2]["result"] == "Hello"
 
 
+def test_each_message_is_said_again_behind_the_init_of_its_turn():
+    """C15. The session of a later turn is there before its message."""
+    talk = Talk("opencode")
+    talk.pump.answer(read("one"), echo=True, hooks=False)
+    talk.says(*ANSWERS, text("Hello"), DONE).finish()
+    talk.pump.begin()
+    talk.pump.answer(read("two"), echo=True, hooks=False)
+    talk.says(text("Hello"))
+    lines = [json.loads(line) for line in talk.lines.splitlines()]
+    shown = [line["message"]["content"] if line["type"] == "user" else line.get("subtype") for line in lines]
+    assert [one for one in shown if one not in (None, "success")] == ["init", "one", "init", "two"]
+
+
+def read(text):
+    message = {"role": "user", "content": text}
+    return read_message({"type": "user", "message": message}, "2026-11-20T10:00:00.000Z")
+
+
 def test_a_call_is_asked_about_with_its_input_and_said_once():
     talk = begun().says(
         update("tool_call", toolCallId="c1", title="bash", kind="execute", status="pending", rawInput={}),
