@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+import subprocess
 import zlib
 
 import pytest
@@ -27,7 +28,12 @@ ENDLESS_COMMAND = "tail -f hello.txt"
 
 
 def made(place: Place) -> set[str]:
-    return {path.name for path in place.folder.iterdir()} - {"hello.txt"}
+    return {path.name for path in place.folder.iterdir()} - {"hello.txt", ".git", ".claude"}
+
+
+def project(place: Place) -> None:
+    """Make the folder a project of its own: the real claude keeps there what is allowed for good."""
+    subprocess.run(["git", "init", "-q"], cwd=place.folder, check=True)
 
 
 def making(name: str) -> str:
@@ -65,6 +71,7 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(client: S
 @dialog("allowed for good", SDKS)
 def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(client: SdkClient, place: Place) -> None:
     """And binds no other call: a command of another name is asked about."""
+    project(place)
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
     conversation.say("[[shell]] git init one")
@@ -164,6 +171,7 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
 
 @dialog("allowed for good", ADAPTER)
 def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, place: Place) -> None:
+    project(place)
     editor = client.connect(place)
     editor.open()
     first = editor.prompt("[[shell]] git init one", choice="allow_always")
