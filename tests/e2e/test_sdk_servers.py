@@ -13,9 +13,9 @@ from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, QWEN
 
 pytestmark = pytest.mark.e2e
 
-ADD = "mcp__calc__add"
+NAME, ADD = "my_calc", "mcp__my_calc__add"
 # How each vendor's model calls the tool.
-OWN_NAMES: Mapping[str, str] = {"gemini": "mcp_calc_add", "opencode": "calc_add"}
+OWN_NAMES: Mapping[str, str] = {"gemini": "mcp_my_calc_add", "opencode": "my_calc_add"}
 full = pytest.mark.full
 CELLS = [
     pytest.param(PYTHON, Cli(CLAUDE_ITSELF, bare=True), marks=full, id="python-claude"),
@@ -35,7 +35,7 @@ def call(cli: Cli, a: int, b: int) -> str:
 
 @cells
 def test_a_tool_of_the_frontends_process_is_asked_about_and_called(client: SdkClient, cli: Cli, place: Place) -> None:
-    conversation = client.connect(place, asks=True, serves="calc")
+    conversation = client.connect(place, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
     asked = conversation.await_saw("asked")
     assert asked["name"] == ADD and not [line for line in conversation.lines if line["saw"] == "ran"]
@@ -46,16 +46,16 @@ def test_a_tool_of_the_frontends_process_is_asked_about_and_called(client: SdkCl
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
     assert [line["name"] for line in turn.of("tool_use")] == [ADD]
     assert ADD in turn.init["tools"]
-    assert [(server["name"], server["status"]) for server in turn.init["servers"]] == [("calc", "connected")]
+    assert [(server["name"], server["status"]) for server in turn.init["servers"]] == [(NAME, "connected")]
     conversation.order("servers")
     (status,) = conversation.lines[-2]["servers"]
-    assert (status["name"], status["status"], status["tools"][0]["name"]) == ("calc", "connected", "add")
+    assert (status["name"], status["status"], status["tools"][0]["name"]) == (NAME, "connected", "add")
     conversation.disconnect()
 
 
 @cells
 def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, place: Place) -> None:
-    conversation = client.connect(place, asks=True, serves="calc")
+    conversation = client.connect(place, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
     conversation.await_saw("asked")
     conversation.deny("rather not")
@@ -66,11 +66,11 @@ def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, place: 
 
 @cells
 def test_a_rule_is_kept(client: SdkClient, cli: Cli, place: Place) -> None:
-    allowing = client.connect(place, asks=True, serves="calc", allowed=[ADD])
+    allowing = client.connect(place, asks=True, serves=NAME, allowed=[ADD])
     turn = allowing.turn(call(cli, 4, 5))
     assert turn.of("asked") == [] and [line["input"] for line in turn.of("ran")] == [{"a": 4, "b": 5}]
     allowing.disconnect()
-    denying = client.connect(place, asks=True, serves="calc", denied=["mcp__calc"])
+    denying = client.connect(place, asks=True, serves=NAME, denied=["mcp__my_calc"])
     turn = denying.turn(call(cli, 4, 5))
     assert turn.of("ran") == turn.of("asked") == [] and ADD not in turn.init["tools"]
     denying.disconnect()

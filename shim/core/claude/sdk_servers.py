@@ -291,13 +291,6 @@ def tool_name(server: str, tool: str) -> str:
     return f"mcp__{_UNNAMED.sub('_', server)}__{_UNNAMED.sub('_', tool)}"
 
 
-def sdk_names(config: object) -> list[str]:
-    """The names of the servers of type `sdk` in a parsed configuration."""
-    named = config.get("mcpServers") if isinstance(config, dict) else None
-    servers = named.items() if isinstance(named, dict) else ()
-    return [name for name, server in servers if isinstance(server, dict) and server.get("type") == "sdk"]
-
-
 def _described(tool: Message) -> dict[str, Any]:
     """A tool as `mcp_status` has it."""
     given = tool.get("annotations")

@@ -66,6 +66,7 @@ class Link:
         self.outbox: list[bytes] = []
         self.session = ""
         self.loading = False  # what the agent says now was said in an earlier turn
+        self.left_out: list[str] = []  # servers of MCP that the agent cannot reach
         self.replayed = False  # it said something of an earlier turn since it was asked last
         self.greeted = False  # False where a recording is read, of which our half is not known
         self.version: Version = FIRST
@@ -132,6 +133,11 @@ class Link:
     def model(self) -> str | None:
         """The model that answers: the one that was asked for, or the agent's own."""
         return self._opening.model or self.current("model")
+
+    @property
+    def servers(self) -> list[str]:
+        """The names of the servers of MCP that the agent was given."""
+        return [one["name"] for one in self._opening.servers]
 
     @property
     def resumed(self) -> bool:
@@ -255,8 +261,10 @@ class Link:
 
     def _begin(self, agent: Mapping[str, Any]) -> bytes:
         """A new session, or the one that goes on, in the way that the agent has for it."""
-        opening, server = self._opening, self.version.server
-        place = {"cwd": opening.cwd, "mcpServers": [said for one in opening.servers if (said := server(one))]}
+        opening = self._opening
+        told = [(one["name"], self.version.server(one, agent)) for one in opening.servers]
+        self.left_out = [name for name, server in told if server is None]
+        place = {"cwd": opening.cwd, "mcpServers": [server for _, server in told if server is not None]}
         if opening.resume is None:
             return self._ask(SESSION, "session/new", **place)
         way = self.version.way(agent, opening.fork)

@@ -1,15 +1,32 @@
 """MCP servers of `--mcp-config` as the protocol has them."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
+from shim.core.policy.rules import MCP
 from shim.core.reading.typed import Any
 
 SERVERS = 100  # that one session may have
+UNNAMED = re.compile(r"[^a-zA-Z0-9_-]")  # what no name of a tool has
 
 
 def servers(named: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
     """The servers of a configuration: name → what Claude has for it."""
     return tuple([_server(name, one) for name, one in named.items() if isinstance(one, dict)][:SERVERS])
+
+
+def tool_of(template: str, names: Iterable[str], own: str) -> str:
+    """Claude's name of a tool that an agent calls `own`, where it is of one of the named servers; else "".
+
+    `template` is how the agent names such a tool: "mcp_{server}_{tool}". Where two servers fit, the longer name
+    counts.
+    """
+    for name in sorted(names, key=len, reverse=True) if template else ():
+        server = UNNAMED.sub("_", name)
+        beginning = template.partition("{tool}")[0].replace("{server}", server)
+        if own.startswith(beginning) and len(own) > len(beginning):
+            return f"{MCP}{server}__{own[len(beginning) :]}"
+    return ""
 
 
 def _server(name: str, server: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,10 +10,11 @@ from shim.core.claude.usage import ORDER, Usage, dollars, usage
 from shim.core.reading.json_text import dump
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.turn import Turn
-from shim.core.vendor.tools import Tools
+from shim.core.vendor.tools import Tool, Tools
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.acp.calls import Call, images_of, shown, text_of
 from shim.profiles.acp.link import CANCELLED, METHOD_NOT_FOUND, PROMPT, SESSION, Heard, Link
+from shim.profiles.acp.servers import tool_of
 from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
 
 CALLS = 1000  # of a turn that are not over; the oldest is forgotten
@@ -32,6 +33,7 @@ class AcpTranslator(Translator):
     untyped = True
     tools: ClassVar[Tools] = {}
     names_in_title: ClassVar[bool] = False
+    server_tool: ClassVar[str] = ""  # how it names a tool of a server of MCP
     counts_session: ClassVar[bool] = False  # whether its usage is that of the session so far
 
     def __init__(self, turn: Turn, *, partial: bool = False, link: Link | None = None) -> None:
@@ -222,7 +224,12 @@ class AcpTranslator(Translator):
     def _say(self, call: Call) -> None:
         if not call.said:
             call.said = True
-            self.turn.tool_use(call.identity, *call.in_claudes_words(self.tools))
+            self.turn.tool_use(call.identity, *self._words(call))
+
+    def _words(self, call: Call) -> tuple[str, dict[str, Any]]:
+        """The tool and its arguments as Claude has them; one of a server that was handed over has Claude's name."""
+        name = "" if call.own in self.tools else tool_of(self.server_tool, self.link.servers, call.own)
+        return call.in_claudes_words({call.own: Tool(name)} if name else self.tools)
 
     def _returned(self, call: Call, update: Event) -> object:
         """What a call gave back: the texts and images of its content, else what the agent calls its raw output."""
@@ -279,7 +286,7 @@ class AcpTranslator(Translator):
             return
         call = self._gathered(str(subject.call["toolCallId"]))
         judged = (Call(call.identity, in_title=self.names_in_title) if subject.whole else call).asked(subject.call)
-        words = judged.in_claudes_words(self.tools)
+        words = self._words(judged)
         request = self.link.question(identity, call.identity, params.get("options"), dump(words).decode())
         if request is not None:
             call.said = True
@@ -294,7 +301,8 @@ class AcpTranslator(Translator):
         elif heard.error is not None:
             self._failed(heard)
         elif heard.step == SESSION:
-            self.turn.started(session_id=self.link.session, model=self.link.model)
+            left_out = [{"name": name, "status": "failed"} for name in self.link.left_out]
+            self.turn.started(session_id=self.link.session, model=self.link.model, mcp_servers=left_out or None)
         elif heard.step == PROMPT:
             self._ended(heard.result)
 

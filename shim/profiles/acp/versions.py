@@ -29,7 +29,7 @@ class Version(NamedTuple):
     answers  the answer to a prompt is the end of its turn; otherwise it says that the prompt was taken
     option   the key of an option's own name
     way      how a session goes on (resume, load or fork), by the answer to `initialize` and whether it is to be forked
-    server   a server of MCP in the words of this version; None for one that it has no words for
+    server   a server of MCP in the words of this version, by what the agent can do; None for one that it cannot reach
     subject  what a question is about, by its parameters and its id; None where it says nothing that can be judged
     """
 
@@ -37,7 +37,7 @@ class Version(NamedTuple):
     answers: bool
     option: str
     way: Callable[[Mapping[str, Any], bool], str]
-    server: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+    server: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any] | None]
     subject: Callable[[Mapping[str, Any], object], Subject | None]
 
 
@@ -58,7 +58,14 @@ def _second_way(agent: Mapping[str, Any], fork: bool) -> str:
     return "fork" if fork else "resume"
 
 
-def _second_server(server: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _first_server(server: Mapping[str, Any], agent: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A command is for every agent; an address only for one that says so."""
+    kind = server.get("type")
+    can = table(table(agent.get("agentCapabilities")).get("mcpCapabilities"))
+    return server if kind is None or can.get(kind) is True else None
+
+
+def _second_server(server: Mapping[str, Any], agent: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None if server.get("type") == "sse" else {"type": "stdio", **server}
 
 
@@ -83,7 +90,7 @@ def _second_subject(question: Mapping[str, Any], identity: object) -> Subject | 
     return Subject({**call, "rawInput": {"command": command, "directory": folder}}, whole=True)
 
 
-FIRST = Version(1, True, "id", _first_way, lambda server: server, _first_subject)
+FIRST = Version(1, True, "id", _first_way, _first_server, _first_subject)
 SECOND = Version(2, False, "configId", _second_way, _second_server, _second_subject)
 VERSIONS = {version.number: version for version in (FIRST, SECOND)}
 

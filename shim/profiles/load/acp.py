@@ -2,6 +2,7 @@
 
     argv = ["--acp"]          in the place of `launch.argv`; `command` likewise
     permission_args = { … }   in the place of `launch.permission_args`: a mode is missing that it cannot be driven in
+    server_tool = "{server}_{tool}"   how it names a tool of a server of MCP
     tool_name = "title"       where a call has its tool's name: in its first title, or in front of its "id"
     model = true              the model is set in the session, not on the command line
     modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as `default`
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from shim.core.vendor.request import Speech
     from shim.profiles.acp.stream import AcpTranslator
 
-KEYS = ("command", "argv", "permission_args", "tool_name", "model", "modes", "usage", "draft", "documents", "asks")
+KEYS = (
+    *("command", "argv", "permission_args", "tool_name", "server_tool", "model", "modes", "usage", "draft"),
+    *("documents", "asks"),
+)
 IN_PLACE = ("command", "argv", "permission_args")
 LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
 PLACES = ("title", "id")
@@ -78,6 +82,7 @@ def reader(own: Spot, tools: Tools) -> "type[AcpTranslator]":
     facts = {
         "tools": tools,
         "names_in_title": own.at("tool_name").choice(PLACES, PLACES[0]) == PLACES[0],
+        "server_tool": own.at("server_tool").text(""),
         "counts_session": own.at("usage").choice(("turn", "session"), "turn") == "session",
     }
     made: type[AcpTranslator] = type("AgentTranslator", (AcpTranslator,), facts)

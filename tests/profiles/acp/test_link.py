@@ -6,6 +6,7 @@ import pytest
 
 from shim.core.claude.messages import Message
 from shim.profiles.acp.link import NOTHING, REPLAYS, Link, Opening
+from shim.profiles.acp.servers import servers, tool_of
 
 GREETED = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True, "sessionCapabilities": {"resume": {}}}}
 LOADS = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
@@ -204,3 +205,37 @@ def test_another_child_knows_nothing_of_the_session_before():
     link.greet(Opening("/work", resume="s1"))
     assert link.session == ""
     assert link.prompt(Message("hi")) == b""
+
+
+@pytest.mark.parametrize(
+    ("can", "told"),
+    [
+        ({}, ["a"]),
+        ({"http": True}, ["a", "b"]),
+        ({"sse": True, "http": True}, ["a", "b", "c"]),
+        ({"sse": "yes"}, ["a"]),
+    ],
+)
+def test_a_server_that_the_agent_cannot_reach_is_left_out(can, told):
+    link = Link()
+    named = {"a": {"command": "/a"}, "b": {"url": "http://b"}, "c": {"url": "http://c", "type": "sse"}}
+    link.greet(Opening("/work", servers=servers(named)))
+    (new,) = said(answered(link, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}}))
+    assert [server["name"] for server in new["params"]["mcpServers"]] == told
+    assert sorted(told + link.left_out) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("template", "own", "name"),
+    [
+        ("mcp_{server}_{tool}", "mcp_my_srv_make", "mcp__my_srv__make"),
+        ("{server}_{tool}", "my_srv_make", "mcp__my_srv__make"),
+        ("{server}_{tool}", "my_make", "mcp__my__make"),
+        ("{server}_{tool}", "a_b_make", "mcp__a_b__make"),
+        ("{server}_{tool}", "my_srv_", "mcp__my__srv_"),
+        ("{server}_{tool}", "bash", ""),
+        ("", "my_srv_make", ""),
+    ],
+)
+def test_a_tool_of_a_server_is_named_as_claude_names_it(template, own, name):
+    assert tool_of(template, ("my", "my_srv", "a.b"), own) == name
