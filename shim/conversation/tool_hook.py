@@ -36,8 +36,9 @@ def main() -> int:
     module = import_module(sys.argv[1])
     policy, known = read(sys.argv[2], _real)
     mode = _mode_now(known.mode_file) if known.mode_file else known.mode
-    reason = _refusal(module.calls, policy, Told(known.session, known.transcript, mode))
-    sys.stdout.write(module.answer(reason))
+    reason = _refusal(module.calls, policy, Told(known.session, known.transcript, mode), known.asked)
+    if reason or not known.asked:  # a vendor that asks too asks about what is not refused here
+        sys.stdout.write(module.answer(reason))
     if not reason:
         return 0
     sys.stderr.write(f"{reason}\n")
@@ -53,8 +54,12 @@ def _mode_now(path: str) -> str:
     return mode
 
 
-def _refusal(calls: Calls, policy: Policy, told: Told) -> str:
-    """Why the event's call may not run; "" where it may."""
+def _refusal(calls: Calls, policy: Policy, told: Told, asked: str) -> str:
+    """Why the event's call may not run; "" where it may, or where the vendor asks about it.
+
+    `asked` are the tools about which it asks: hooks and questions are run there. About others it asks by its own mode,
+    and no rule decides that.
+    """
     data = sys.stdin.buffer.read(EVENT_BYTES + 1)
     if len(data) > EVENT_BYTES:
         return "the call is too large to be judged"
@@ -65,12 +70,15 @@ def _refusal(calls: Calls, policy: Policy, told: Told) -> str:
         return f"the call cannot be judged: {error}"
     judge = Judge(policy)
     for name, arguments in found:
-        hook = _hooked(policy, event, name, arguments, told)
+        puts = name in asked.split(",")
+        hook = Verdict() if puts else _hooked(policy, event, name, arguments, told)
         if hook.allow is False:
             return hook.reason
         if hook.changed not in (None, arguments):
             return CHANGED.format(tool=name, input=json.dumps(hook.changed))
         verdict = judge.verdict(name, arguments, told.mode, allowed=bool(hook.allow), asks=hook.asks)
+        if verdict.decided == "ask" and asked and (puts or not (verdict.ruled or hook.asks)):
+            continue
         if verdict.decided != "allow":
             nobody = " and nobody can be asked" if verdict.decided == "ask" else ""
             return f"{name} is not allowed{nobody} ({hook.reason if hook.asks else verdict.why})"

@@ -12,15 +12,15 @@ import pytest
 from frontend import Frontend
 from place import Line, LineProcess
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
-from vendor_setups import GEMINI, OPENCODE
+from vendor_setups import COPILOT, GEMINI, KIMI, OPENCODE
 
 pytestmark = pytest.mark.e2e
 
 TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 ASKING = ("--permission-prompt-tool", "stdio")
-both = pytest.mark.parametrize(
-    "vendor", [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)], ids=str, indirect=True
-)
+FULL = [pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPENCODE, KIMI, COPILOT)]
+each = pytest.mark.parametrize("vendor", [GEMINI, *FULL], ids=str, indirect=True)
+quick = pytest.mark.parametrize("vendor", [GEMINI, KIMI, COPILOT, *FULL[:1]], ids=str, indirect=True)
 
 
 class Conversation:
@@ -63,7 +63,7 @@ def made(frontend: Frontend) -> set[str]:
     return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
 
 
-@both
+@quick
 def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Frontend) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
@@ -77,7 +77,7 @@ def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Fronte
     assert init["shim"]["unattended"] is False
 
 
-@both
+@quick
 def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: Frontend) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
@@ -87,7 +87,7 @@ def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: Frontend) -> 
     assert made(frontend) == set()
 
 
-@both
+@each
 def test_nothing_that_asks_runs_where_nobody_can_be_asked(frontend: Frontend) -> None:
     conversation = Conversation(frontend)
     conversation.send("[[shell]] touch one")
@@ -96,7 +96,7 @@ def test_nothing_that_asks_runs_where_nobody_can_be_asked(frontend: Frontend) ->
     assert made(frontend) == set()
 
 
-@both
+@each
 def test_a_rule_about_some_commands_holds_though_everything_may_run(frontend: Frontend) -> None:
     flags = ("--permission-mode", "bypassPermissions", "--disallowedTools", "Bash(touch:*)")
     conversation = Conversation(frontend, *flags)
@@ -107,7 +107,7 @@ def test_a_rule_about_some_commands_holds_though_everything_may_run(frontend: Fr
     assert made(frontend) == {"two"}
 
 
-@both
+@each
 def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(frontend: Frontend) -> None:
     conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
     hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h"]}]}
@@ -122,7 +122,7 @@ def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(frontend
     assert made(frontend) == set()
 
 
-@both
+@each
 def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Frontend) -> None:
     conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
     conversation.send(f"[[write]] {Path(frontend.folder) / 'in.txt'}")
@@ -134,7 +134,7 @@ def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Fr
     assert not (Path(frontend.folder).parent / "out.txt").exists()
 
 
-@both
+@each
 def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: Frontend) -> None:
     conversation = Conversation(frontend, *ASKING, "--include-partial-messages")
     conversation.send("[[slow]]")
@@ -145,7 +145,7 @@ def test_an_interrupt_leaves_the_child_for_the_next_message(frontend: Frontend) 
     assert conversation.until("result")["result"] == REPLY
 
 
-@both
+@each
 def test_the_third_answer_knows_the_first_message(frontend: Frontend, model: ScriptedServer) -> None:
     conversation = Conversation(frontend, *ASKING)
     for words in ("[[text]] one", "[[text]] two", "[[text]] three"):

@@ -196,7 +196,9 @@ output_price = 15.0
 
 
 def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
-    """A provider and two models."""
+    """A provider and two models, and a login that means nothing: `kimi acp` wants one, whatever model answers."""
+    login = {"access_token": "x", "refresh_token": "", "expires_at": 9e9, "scope": "", "token_type": "Bearer"}
+    _write_json(home / ".kimi" / "credentials" / "kimi-code.json", login)
     model = {"provider": "mock", "max_context_size": 128_000, "capabilities": ["thinking"]}
     config = {
         "default_model": MODEL,

@@ -18,12 +18,14 @@ class Known(NamedTuple):
     session     our id of the session, where the vendor's own is another one
     transcript  a path in the folder of its history
     mode_file   a file with the mode, where it may change while a call runs; "" where it may not
+    asked       the tools about which the vendor asks all the same, in Claude's words, with commas; "": it asks nobody
     """
 
     mode: str
     session: str = ""
     transcript: str = ""
     mode_file: str = ""
+    asked: str = ""
 
 
 def written(policy: Policy, known: Known) -> str:

@@ -22,10 +22,11 @@ def binds(rule: Rule, request: Request) -> bool:
     return True
 
 
-def command(request: Request, name: str, module: str) -> str:
+def command(request: Request, name: str, module: str, asked: tuple[str, ...] = ()) -> str:
     """The line of a shell that judges the call on its stdin, for the vendor called `name`.
 
-    `module` reads the vendor's events. ModeError where the vendor may not run the line as it is.
+    `module` reads the vendor's events, `asked` are the tools about which the vendor asks all the same, in Claude's
+    words. ModeError where the vendor may not run the line as it is.
     """
     assert request.policy is not None, "a turn has a policy"
     if request.unheard:
@@ -33,7 +34,7 @@ def command(request: Request, name: str, module: str) -> str:
             f"{name} might not start the hook that applies the permission rules: {request.unheard}",
             hint=f"remove what is named, or ask for {BYPASS} without rules",
         )
-    known = Known(request.permission_mode, request.session, request.transcript, request.mode_file)
+    known = Known(request.permission_mode, request.session, request.transcript, request.mode_file, ",".join(asked))
     policy = written(request.policy, known)
     line = " ".join(map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *request.judge, module, policy)))
     if len(line) > ARGUMENT_BYTES:

@@ -1,14 +1,17 @@
 """A call of an agent's, gathered from what it says of it, in Claude's words.
 
-The protocol has no field for a tool's name. The profile says where this agent has it: in the call's first title, or in
-front of its id. The input stands in `rawInput`; an agent that leaves it out says the same in the title, the places and
-the content, by the kind of the call.
+The protocol has no field for a tool's name. The profile says where this agent has it: in the call's first title (in
+front of a colon), in front of its id, or nowhere, so that the call's kind and the keys of its input tell it. The input
+stands in `rawInput`, or as JSON in the content until the call has ended; an agent that has it in neither says the same
+in the title, the places and the content, by the kind of the call.
 """
 
 import re
 from collections.abc import Mapping
 
-from shim.core.reading.typed import Any
+import orjson
+
+from shim.core.reading.typed import Any, NamedTuple
 from shim.core.vendor.tools import Tools, translate
 
 # A name of Claude's for each kind, for a tool that the agent's table does not know.
@@ -21,15 +24,39 @@ KINDS = {
     "fetch": "WebFetch",
 }
 PATHS = ("oldPath", "path")  # of a changed file
+UNKNOWN = "unknown"  # a name that no rule has
 BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
 # What gemini notes of a command beside its title: the folder, said as `in` where the call names it, and a description.
 NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \((.*)\))?", re.S)
 
 
-class Call:
-    """What was said so far of one call; `in_title`: the tool's name is its first title."""
+class Sign(NamedTuple):
+    """How the calls of one tool are told from others: their kind, the beginning of their title, keys of their input."""
 
-    def __init__(self, identity: str, *, in_title: bool) -> None:
+    kind: str
+    title: str = ""
+    keys: tuple[str, ...] = ()
+
+
+class Form(NamedTuple):
+    """Where an agent says what the protocol has no field for.
+
+    name       where a call has its tool's name: "title", "id", or "kind" for an agent that does not say it
+    signs      with "kind": the agent's tools, by the signs of their calls; the first that fits
+    questions  with "kind": keys of a question's input, by the kind of the call; without them its tool is not known
+    content    the input is JSON in the content of a call that has not ended
+    """
+
+    name: str = "title"
+    signs: Mapping[str, Sign] = {}
+    questions: Mapping[str, tuple[str, ...]] = {}
+    content: bool = False
+
+
+class Call:
+    """What was said so far of one call. `begun` is how often it began: more than once, it may be another one by now."""
+
+    def __init__(self, identity: str, form: Form) -> None:
         self.identity = identity
         self.own = ""
         self.kind = ""
@@ -38,39 +65,66 @@ class Call:
         self.content: list[Any] = []
         self.places: list[str] = []
         self.said = False
-        self._in_title = in_title
+        self.begun = 0
+        self._form = form
 
     def hear(self, update: Mapping[str, Any]) -> None:
         """More of the call: what is said last counts, and what was said before where nothing new is."""
         title, kind, given = update.get("title"), update.get("kind"), update.get("rawInput")
         if isinstance(title, str):
             self.title = title
-        if not self.own:
-            self.own = self.title if self._in_title else self.identity.rpartition("__")[0]
+        self.begun += update.get("sessionUpdate") == "tool_call"
         if isinstance(kind, str):
             self.kind = kind
+        content = update.get("content")
+        if self._form.content and update.get("status") == "in_progress":
+            given, content = _object(text_of(content)), None
         if isinstance(given, dict) and not BESIDE.issuperset(given):
             self.input = given
-        if isinstance(content := update.get("content"), list) and content:
+        if isinstance(content, list) and content:
             self.content = content
         if isinstance(places := update.get("locations"), list) and places:
             self.places = [one["path"] for one in places if isinstance(one, dict) and isinstance(one.get("path"), str)]
+        self.own = self.own or self._name()
+
+    def _name(self) -> str:
+        """The agent's own name of the tool, "" where that is not known."""
+        if self._form.name == "title":
+            return self.title.partition(": ")[0]
+        if self._form.name == "id":
+            return self.identity.rpartition("__")[0]
+        signs, given = self._form.signs.items(), self.input.keys()
+        fit = (
+            own for own, it in signs if it.kind == self.kind and self.title.startswith(it.title) and given >= {*it.keys}
+        )
+        return next(fit, "") if self.told else ""
 
     def asked(self, question: Mapping[str, Any]) -> "Call":
         """The call as a question shows it: what it says of the call counts, and no more than it has to say of it.
 
         opencode notes beside the call's own keys what it is to be asked about (`filepath`, `diff`).
         """
-        shown = Call(self.identity, in_title=self._in_title)
+        shown = Call(self.identity, self._form)
         shown.hear(question)
-        if question.get("kind") in KINDS and shown.kind != self.kind:
+        if not self._known(shown):
+            shown.own = shown.kind = ""
+        elif question.get("kind") in KINDS and shown.kind != self.kind:
             return shown  # it is about something else than the call said that it would do
-        shown.own, shown.kind = self.own or shown.own, self.kind or shown.kind
+        else:
+            shown.own, shown.kind = self.own or shown.own, self.kind or shown.kind
         shown.title = shown.title or self.title
         if self.told:
             shown.input = self.input | {key: value for key, value in shown.input.items() if key in self.input}
         shown.content, shown.places = shown.content or self.content, shown.places or self.places
         return shown
+
+    def _known(self, question: "Call") -> bool:
+        """Whether it is certain which tool a question is about.
+
+        A tool of a server's may have any name, any kind and any input. Its question comes before its call is said.
+        """
+        keys = self._form.questions.get(question.kind)
+        return self._form.name != "kind" or (self.begun > 0 and keys is not None and question.input.keys() >= {*keys})
 
     @property
     def told(self) -> bool:
@@ -83,14 +137,20 @@ class Call:
         if self.told:
             given = {key: value for key, value in self.input.items() if key not in BESIDE or self.kind != "execute"}
             if known is not None or self.kind not in KINDS:
-                words = translate(tools, self.own or self.title or "unknown", given)
+                title = {} if self.own or self._form.name != "kind" else {"title": self.title}
+                words = translate(tools, self._shown_name, title | given)
                 if self.kind != "execute" or given.get("command") in (None, *words[1].values()):
                     return words  # otherwise its name says another tool than the one that runs the command
             return KINDS[self.kind], self._by_kind(given)
-        name = KINDS.get(self.kind, self.own or self.title or "unknown") if known is None else known.name
+        name = KINDS.get(self.kind, self._shown_name) if known is None else known.name
         if self.kind == "edit" and (diff := self._diff()):
             return diff
         return name, self._by_kind({})
+
+    @property
+    def _shown_name(self) -> str:
+        """A name for a tool that no table has. The words of a title may be the model's: they name no tool."""
+        return self.own or (self.title if self._form.name != "kind" else "") or UNKNOWN
 
     def _by_kind(self, given: Mapping[str, Any]) -> dict[str, Any]:
         kind, place = self.kind, self.places[0] if len(self.places) == 1 else None
@@ -154,3 +214,11 @@ def text_of(content: object) -> str:
     given = content if isinstance(content, list) else ()
     blocks = [one.get("content") for one in given if isinstance(one, dict) and one.get("type") == "content"]
     return "\n".join(one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str))
+
+
+def _object(text: str) -> object:
+    """The JSON object that a text is; None while it is not whole."""
+    try:
+        return orjson.loads(text) if text.endswith("}") else None
+    except orjson.JSONDecodeError:
+        return None

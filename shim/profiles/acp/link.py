@@ -82,6 +82,7 @@ class Link:
         self._allowed: dict[str, str] = {}  # open calls → what of each was allowed
         self.usable = True  # whether a session is there, or may come
         self.refused: list[str] = []  # calls whose end the agent may never say
+        self.reasons: list[str] = []  # why calls were denied, which the agent's model was not told
 
     def greet(self, opening: Opening) -> bytes:
         self._reset()  # another child knows nothing of what was before
@@ -100,6 +101,7 @@ class Link:
         """Stop the turn; the agent answers its prompt. A prompt that waits is never said."""
         self._waiting = None
         self._allowed.clear()  # what was allowed is not allowed again behind it
+        self.reasons.clear()
         return _line(method="session/cancel", params={"sessionId": self.session}) if self.session else b""
 
     def set(self, category: str, value: str | None) -> bytes | None:
@@ -219,7 +221,12 @@ class Link:
         """A call has ended: another one may have the same id."""
         self._allowed.pop(call, None)
 
-    def decide(self, request: str, *, allow: bool, stop: bool) -> bytes:
+    def explain(self) -> bytes:
+        """A prompt with the reasons of the calls that were denied, so that the agent's model goes on."""
+        said = [f"A call was not allowed: {reason}" for reason in self.reasons]
+        return self._prompt(Message("\n".join([*said, "Go on without it."])))
+
+    def decide(self, request: str, *, allow: bool, stop: bool, reason: str = "") -> bytes:
         """The answer to a question. What would allow more than this call is never chosen."""
         if request not in self._questions:
             return b""
@@ -228,6 +235,7 @@ class Link:
             self._allowed[call] = words
         else:
             self.refused.append(call)
+            self.reasons += [reason] if reason and not stop else []
         kinds = ("allow_once",) if allow else ("reject_once", "reject_always")
         chosen = next((one for kind in kinds for one in options if one.get("kind") == kind), None)
         outcome: dict[str, Any] = {"outcome": "cancelled"}
@@ -313,6 +321,7 @@ class Link:
     def _prompt(self, message: Message) -> bytes:
         self._allowed.clear()
         self.refused.clear()
+        self.reasons.clear()
         self.work.begin(self._number + 1)
         said = blocks(message, self.takes, inline=self._opening.inline)
         return self._ask(PROMPT, "session/prompt", sessionId=self.session, prompt=said)

@@ -101,4 +101,5 @@ class AcpSpeech:
         """One of the options that it gave. ValueError for a changed input, which the protocol has no word for."""
         if decision.allow and decision.changed is not None:
             raise ValueError(UNCHANGED)
-        return self._link.decide(permission.request, allow=decision.allow, stop=decision.interrupt)
+        stop, reason = decision.interrupt, decision.message
+        return self._link.decide(permission.request, allow=decision.allow, stop=stop, reason=reason)

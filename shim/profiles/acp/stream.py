@@ -4,6 +4,7 @@ An answer to `session/prompt` ends the turn. What is said while a session is loa
 """
 
 from collections.abc import Callable, Mapping
+from re import Pattern
 from typing import Any, ClassVar
 
 from shim.core.claude.usage import ORDER, Usage, dollars, usage
@@ -12,7 +13,7 @@ from shim.core.turn.machine import CLOSED
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tool, Tools
 from shim.core.vendor.translator import Event, Translator
-from shim.profiles.acp.calls import Call, images_of, shown, text_of
+from shim.profiles.acp.calls import Call, Form, images_of, shown, text_of
 from shim.profiles.acp.link import CANCELLED, METHOD_NOT_FOUND, PROMPT, SESSION, Heard, Link
 from shim.profiles.acp.servers import tool_of
 from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
@@ -32,9 +33,12 @@ class AcpTranslator(Translator):
 
     untyped = True
     tools: ClassVar[Tools] = {}
-    names_in_title: ClassVar[bool] = False
+    form: ClassVar[Form] = Form()
     server_tool: ClassVar[str] = ""  # how it names a tool of a server of MCP
     counts_session: ClassVar[bool] = False  # whether its usage is that of the session so far
+    ends_at_denial: ClassVar[bool] = False  # its model hears nothing more when a call was denied
+    trailer: ClassVar[Pattern[str] | None] = None  # what it adds to the end of what a call returned
+    notices: ClassVar[Pattern[str] | None] = None  # what it says itself about a call, where its model's words stand
 
     def __init__(self, turn: Turn, *, partial: bool = False, link: Link | None = None) -> None:
         super().__init__(turn, partial=partial)
@@ -155,10 +159,12 @@ class AcpTranslator(Translator):
         content = update["content"]
         if self.link.setting and str(content.get("text")).startswith(NOTICE):
             return
-        self._end_refused()
         if (text := shown(content)) is None:
             self.turn.unknown(f"content/{content.get('type')}", content)
             return
+        if self.notices is not None and (self._calls or self.link.refused) and self.notices.fullmatch(text):
+            return
+        self._end_refused()
         message = update.get("messageId")
         say(text.removeprefix(UNTITLED), message if self._by_id else None)
         if self._by_id:
@@ -199,7 +205,7 @@ class AcpTranslator(Translator):
         call.hear(update)
         status = update.get("status")
         over = status in ("completed", *FAILURES)
-        if call.told or over or status == "in_progress":
+        if call.told or over or (status == "in_progress" and not self.form.content):
             self._say(call)
         if over:
             failed = status in FAILURES or _exit_code(update) != 0 or self._upserts.failed(call)
@@ -218,7 +224,7 @@ class AcpTranslator(Translator):
         if call is None:
             if len(self._calls) >= CALLS:
                 self._calls.pop(next(iter(self._calls)))
-            call = self._calls[identity] = Call(identity, in_title=self.names_in_title)
+            call = self._calls[identity] = Call(identity, self.form)
         return call
 
     def _say(self, call: Call) -> None:
@@ -234,6 +240,8 @@ class AcpTranslator(Translator):
     def _returned(self, call: Call, update: Event) -> object:
         """What a call gave back: the texts and images of its content, else what the agent calls its raw output."""
         text = self._upserts.output(call) if self._by_id else text_of(update.get("content"))
+        if text and self.trailer is not None:
+            text = self.trailer.sub("", text)
         if images := images_of(call.content if self._by_id else update.get("content")):
             return [*([{"type": "text", "text": text}] if text else ()), *images]
         if text:
@@ -285,7 +293,10 @@ class AcpTranslator(Translator):
             self.link.reply(identity, result=CANCELLED)
             return
         call = self._gathered(str(subject.call["toolCallId"]))
-        judged = (Call(call.identity, in_title=self.names_in_title) if subject.whole else call).asked(subject.call)
+        if self.form.content and call.begun > 1:  # the input may be that of another call
+            self.link.reply(identity, result=CANCELLED)
+            return
+        judged = (Call(call.identity, self.form) if subject.whole else call).asked(subject.call)
         words = self._words(judged)
         request = self.link.question(identity, call.identity, params.get("options"), dump(words).decode())
         if request is not None:
@@ -313,6 +324,10 @@ class AcpTranslator(Translator):
             return
         counted = self._usage(result)
         turn.message_end(counted, REASONS.get(str(reason)), self._cost)
+        if self.ends_at_denial and self.link.reasons and self.turn.state is not CLOSED:
+            self._cost = 0.0
+            self.outbox.append(self.link.explain())
+            return
         if reason == "cancelled":
             turn.interrupted()
         elif reason in LIMITS:
@@ -362,8 +377,11 @@ class AcpTranslator(Translator):
 
 
 def _exit_code(update: Event) -> object:
-    """The exit code of a command, which opencode notes beside its output; 0 where there is none."""
+    """The exit code of a command, which opencode and copilot note beside its output; 0 where there is none."""
     raw = update.get("rawOutput")
-    metadata = raw.get("metadata") if isinstance(raw, dict) else None
-    code = metadata.get("exit") if isinstance(metadata, dict) else None
+    noted = raw if isinstance(raw, dict) else {}
+    metadata, contents = noted.get("metadata"), noted.get("contents")
+    ends = [one for one in contents if isinstance(one, dict)] if isinstance(contents, list) else []
+    codes = [one.get("exitCode") for one in ends if one.get("type") == "shell_exit"]
+    code = metadata.get("exit") if isinstance(metadata, dict) else codes[-1] if codes else None
     return 0 if code is None else code

@@ -1,15 +1,24 @@
-"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so that a frontend is asked.
+r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so that a frontend is asked.
 
     argv = ["--acp"]          in the place of `launch.argv`; `command` likewise
     permission_args = { … }   in the place of `launch.permission_args`: a mode is missing that it cannot be driven in
     server_tool = "{server}_{tool}"   how it names a tool of a server of MCP
-    tool_name = "title"       where a call has its tool's name: in its first title, or in front of its "id"
+    tool_name = "title"       where a call has its tool's name: in its first title, in front of its "id", or nowhere:
+                              then its "kind" tells it, with `signs`
+    signs = { bash = { kind = "execute", title = "…", keys = ["command"] } }  what each tool's calls are known by: their
+                              kind, the beginning of their title, keys of their input
+    questions = { execute = ["commands"] }  keys that the input of a question about a call of this kind has always
+    input = "content"         a call's input is JSON in its content, until it has ended (else: `rawInput`)
+    denied = "ends"           a call that is denied ends the work on a prompt: the agent is told why, in another one
+    trailer = '\n<exit \d+>$'  what it adds to the end of what a call returned
+    notices = "^Info: "       what the agent says beside its model about a call, where its model's words stand
     model = true              the model is set in the session, not on the command line
     modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as `default`
     usage = "session"         its usage is that of the session so far (else: of the turn)
     draft = true              version 2 of the protocol is offered, which is a draft
     documents = "image"       a document is said as an image is: beside an embedded file the agent would lose images
-    asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's words
+    asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's words; "mcp__" stands
+                              for those of every server, "*" for all tools that there are
 
 Such a child is told its messages, its answers and its session through stdin. `launch.denials.asking` makes it ask about
 each call in every mode, so that the policy answers, or the frontend, and a mode can change while it runs.
@@ -27,15 +36,17 @@ from shim.profiles.load.launch import RESUME_PATTERN, Template
 
 if TYPE_CHECKING:
     from shim.core.vendor.request import Speech
+    from shim.profiles.acp.calls import Form
     from shim.profiles.acp.stream import AcpTranslator
 
 KEYS = (
-    *("command", "argv", "permission_args", "tool_name", "server_tool", "model", "modes", "usage", "draft"),
-    *("documents", "asks"),
+    *("command", "argv", "permission_args", "tool_name", "server_tool", "signs", "questions", "input", "denied"),
+    *("trailer", "notices", "model", "modes", "usage", "draft", "documents", "asks"),
 )
 IN_PLACE = ("command", "argv", "permission_args")
 LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
-PLACES = ("title", "id")
+PLACES = ("title", "id", "kind")
+SIGNS = ("kind", "title", "keys")
 
 
 def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
@@ -59,9 +70,13 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
         return template.start(request._replace(resume=None, invocation=invocation))._replace(stdin=b"", pipe=True)
 
     def binds(rule: Rule, request: Request) -> bool:
-        """It asks about every call of a server of MCP, and about every tool there is."""
-        return rule.tool.startswith(MCP) or rule.tool == EVERYTHING
+        """Whether it asks about all that no table has: the tools of servers, or every tool there is."""
+        return (EVERYTHING if rule.tool == EVERYTHING else MCP if rule.tool.startswith(MCP) else "") in asked
 
+    before = base.enforcement
+    enforcement = before._replace(asks=lambda request: asked)
+    if not before.hooked:  # our hook binds it all the same
+        enforcement = enforcement._replace(binds=binds, subagents=False)
     return base._replace(
         translates=lambda: reader(own, base.tools),
         speaks=lambda: _speech(own),
@@ -70,7 +85,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
         unattended=False,
         chooses=None,
         abilities=base.abilities._replace(streams=True, resumes=True, takes_model=True, servers=True),
-        enforcement=base.enforcement._replace(asks=lambda request: asked, binds=binds, subagents=False),
+        enforcement=enforcement,
         program=base.program._replace(two_way=None),
     )
 
@@ -81,12 +96,33 @@ def reader(own: Spot, tools: Tools) -> "type[AcpTranslator]":
 
     facts = {
         "tools": tools,
-        "names_in_title": own.at("tool_name").choice(PLACES, PLACES[0]) == PLACES[0],
+        "form": _form(own),
         "server_tool": own.at("server_tool").text(""),
+        "ends_at_denial": own.at("denied").choice(("goes on", "ends"), "goes on") == "ends",
+        "trailer": own.at("trailer").pattern() if own.at("trailer") else None,
+        "notices": own.at("notices").pattern() if own.at("notices") else None,
         "counts_session": own.at("usage").choice(("turn", "session"), "turn") == "session",
     }
     made: type[AcpTranslator] = type("AgentTranslator", (AcpTranslator,), facts)
     return made
+
+
+def _form(own: Spot) -> "Form":
+    from shim.profiles.acp.calls import Form, Sign
+
+    signs = {name: own.at("signs").at(name) for name in own.at("signs").table()}
+    for one in signs.values():
+        one.table(SIGNS)
+    asked = own.at("questions")
+    return Form(
+        own.at("tool_name").choice(PLACES, PLACES[0]),
+        {
+            name: Sign(one.at("kind").text(), one.at("title").text(""), one.at("keys").texts(20))
+            for name, one in signs.items()
+        },
+        {kind: asked.at(kind).texts(20) for kind in asked.table()},
+        own.at("input").choice(("rawInput", "content"), "rawInput") == "content",
+    )
 
 
 def _speech(own: Spot) -> "Speech":

@@ -3,7 +3,7 @@
 import pytest
 
 from shim.core.vendor.tools import Tool
-from shim.profiles.acp.calls import Call
+from shim.profiles.acp.calls import Call, Form, Sign
 
 TOOLS = {
     "bash": Tool("Bash"),
@@ -21,8 +21,11 @@ def note(text):
     return {"type": "content", "content": {"type": "text", "text": text}}
 
 
-def told(*updates, identity="c1", in_title=True):
-    call = Call(identity, in_title=in_title)
+BY_TITLE, BY_ID = Form(), Form("id")
+
+
+def told(*updates, identity="c1", form=BY_TITLE):
+    call = Call(identity, form)
     for update in updates:
         call.hear(update)
     return call.in_claudes_words(TOOLS)
@@ -51,14 +54,14 @@ def test_an_input_that_is_said_again_is_the_one_that_counts():
     ],
 )
 def test_what_a_question_says_of_a_call_is_what_is_asked_about(own, question, words):
-    call = Call("c1", in_title=True)
+    call = Call("c1", BY_TITLE)
     call.hear({"title": "write", "kind": "edit", "rawInput": own})
     asked = call.asked({"title": "/w/a", "rawInput": question})
     assert asked.in_claudes_words(TOOLS) == ("Write", {"file_path": "/w/a"} | words)
 
 
 def test_a_question_with_another_command_in_its_title_asks_about_that_one():
-    call = Call("run_shell_command__1", in_title=False)
+    call = Call("run_shell_command__1", BY_ID)
     call.hear({"title": "ls", "kind": "execute"})
     assert call.asked({"title": "rm x"}).in_claudes_words(TOOLS) == ("Bash", {"command": "rm x"})
 
@@ -75,12 +78,12 @@ def test_a_question_with_another_command_in_its_title_asks_about_that_one():
 )
 def test_a_command_without_an_input_is_its_title(notes, more):
     update = {"title": "ls\npwd", "kind": "execute", "content": [note(notes)]}
-    said = told(update, identity="run_shell_command__1", in_title=False)
+    said = told(update, identity="run_shell_command__1", form=BY_ID)
     assert said == ("Bash", {"command": "ls\npwd"} | more)
 
 
 def test_a_change_without_an_input_is_its_diff():
-    known = {"identity": "replace__1", "in_title": False}
+    known = {"identity": "replace__1", "form": BY_ID}
     edit = {"title": "a: x => y", "kind": "edit", "content": [diff("/w/a", "x", "y")]}
     assert told(edit, **known) == ("Edit", {"file_path": "/w/a", "old_string": "x", "new_string": "y"})
     new = {"kind": "edit", "content": [diff("/w/a", "", "y")]}
@@ -88,7 +91,7 @@ def test_a_change_without_an_input_is_its_diff():
 
 
 def test_a_change_of_several_files_names_no_one_file_that_a_rule_could_be_about():
-    said = told({"kind": "edit", "content": [diff("/w/a", "x", "y"), diff("/etc/b", "x", "y")]}, in_title=False)
+    said = told({"kind": "edit", "content": [diff("/w/a", "x", "y"), diff("/etc/b", "x", "y")]}, form=BY_ID)
     assert said == ("Edit", {"files": ["/w/a", "/etc/b"]})
 
 
@@ -97,13 +100,36 @@ def test_a_tool_that_nobody_knows_keeps_its_name_and_its_input():
 
 
 def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
-    call = Call("c1", in_title=True)
+    call = Call("c1", BY_TITLE)
     call.hear({"title": "read", "kind": "read", "rawInput": {"filePath": "/w/a"}})
     asked = call.asked({"title": "touch x", "kind": "execute", "rawInput": {"command": "touch x"}})
     assert asked.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == ("Bash", {"command": "touch x"})
 
 
 def test_a_command_is_shown_whatever_the_call_is_named():
-    call = Call("c1", in_title=True)
+    call = Call("c1", BY_TITLE)
     call.hear({"title": "read", "kind": "execute", "rawInput": {"command": "touch x"}})
     assert call.in_claudes_words(TOOLS | {"read": Tool("Read", only=True)}) == ("Bash", {"command": "touch x"})
+
+
+IN_CONTENT = Form(content=True)
+BY_KIND = Form("kind", {"bash": Sign("execute", keys=("command",))}, {"execute": ("commands",)})
+
+
+def test_an_input_in_the_content_is_known_once_it_is_whole():
+    call = Call("c1", IN_CONTENT)
+    call.hear({"title": "bash", "status": "in_progress", "content": [note('{"command": "a}')]})
+    assert not call.told
+    call.hear({"title": "bash: a}b", "status": "in_progress", "content": [note('{"command": "a}b"}')]})
+    call.hear({"status": "completed", "content": [note('{"of": "the result"}')]})
+    assert call.in_claudes_words(TOOLS) == ("Bash", {"command": "a}b"})
+
+
+def test_a_tool_without_a_name_is_known_by_its_kind_and_its_input_where_its_question_proves_it():
+    first = {"sessionUpdate": "tool_call", "title": "Look", "kind": "execute", "rawInput": {"command": "ls"}}
+    call = Call("c1", BY_KIND)
+    call.hear(first)
+    asked = {"kind": "execute", "rawInput": {"command": "ls", "commands": ["ls"]}}
+    assert call.asked(asked).in_claudes_words(TOOLS) == ("Bash", {"command": "ls"})
+    assert call.asked(first).in_claudes_words(TOOLS) == ("unknown", {"title": "Look", "command": "ls"})
+    assert Call("c2", BY_KIND).asked(asked).in_claudes_words(TOOLS)[0] == "unknown"

@@ -295,3 +295,54 @@ MESSAGES = st.one_of(
 def test_whatever_an_agent_says_the_stream_ends_with_one_result(messages):
     talk = Talk().says(*messages).end()
     assert len(check_turns(talk.lines, partial=False)) == 1
+
+
+def in_kimis_words(name, command, state="in_progress", identity="t/c1"):
+    content = [{"type": "content", "content": {"type": "text", "text": command}}]
+    return update(name, toolCallId=identity, title="Shell", status=state, content=content)
+
+
+def kimis_question(identity=7):
+    return question(identity, "t/c1", title="Shell: ls", kind=None, rawInput=None)
+
+
+def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
+    talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
+    (asked,) = talk.asked
+    assert (asked.tool, asked.arguments) == ("Bash", {"command": "ls"})
+    talk.told += talk.speech.decide(talk.asked.pop(), Decision(False, message="rather not"))
+    talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE)
+    prompt = talk.last()
+    assert prompt["method"] == "session/prompt"
+    assert prompt["params"]["prompt"][0]["text"] == "A call was not allowed: rather not\nGo on without it."
+    talk.says(text("Then not."), {"id": prompt["id"], "result": {"stopReason": "end_turn"}}).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert turn[-2]["result"] == "Then not."
+
+
+def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
+    talk = begun("kimi").says(in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question())
+    talk.told += talk.speech.decide(talk.asked.pop(), Decision(False, message="stop", interrupt=True))
+    told = talk.told
+    talk.says(in_kimis_words("tool_call_update", "rejected", "failed"), DONE).end()
+    assert talk.told == told
+
+
+def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may_be_the_other_ones():
+    calls = [in_kimis_words("tool_call", '{"command": "rm x"}'), in_kimis_words("tool_call", '{"command": "ls"}')]
+    talk = begun("kimi").says(*calls, kimis_question())
+    assert talk.asked == []
+    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+
+
+def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_code_is_heard():
+    call = {"toolCallId": "c1", "title": "Try", "kind": "execute", "rawInput": {"command": "false"}}
+    output = {"content": "no", "contents": [{"type": "shell_exit", "exitCode": 1}]}
+    said = [{"type": "content", "content": {"type": "text", "text": "no\n<shellId: 0 completed with exit code 1>"}}]
+    talk = begun("copilot").says(update("tool_call", **call), text("Info: /w/new.txt"))
+    talk.says(update("tool_call_update", toolCallId="c1", status="completed", content=said, rawOutput=output))
+    talk.says(text("Info: so"), DONE).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert turn[-2]["result"] == "Info: so"
+    (returned,) = [line["message"]["content"][0] for line in turn if line["type"] == "user"]
+    assert (returned["content"], returned["is_error"]) == ("no", True)
