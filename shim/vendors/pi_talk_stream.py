@@ -39,8 +39,9 @@ class PiTalkTranslator(PiTranslator):
     def _started(self) -> None:
         self._cwd = self.link.cwd
         if self.link.session:
-            known = {"slash_commands": list(self.link.texts)} if self.link.texts else {}
-            self.turn.started(session_id=self.link.session, model=self.link.model or None, **known)
+            commands = list(self.link.texts) or None
+            own = None if self.turn.terms.model else self.link.model or None  # the one that was asked for goes before
+            self.turn.started(session_id=self.link.session, model=own, slash_commands=commands)
 
     def anew(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.link)
