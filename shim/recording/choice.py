@@ -66,7 +66,7 @@ class Recordings:
         session = chosen if self._verbatim else ""
         speed, most = self._pace
         folder = "" if self._alone or request.prompt else os.path.dirname(child.path)
-        report = os.path.join(request.report_folder, self._report) if request.report_folder else ""
+        report = os.path.join(request.files.report, self._report) if request.files.report else ""
         wanted = Wanted(child.path, "vendor", child.number, speed, most, True, session, folder, report)
         return Launch(tuple(words_of(wanted)), b"" if request.listens else as_stdin(request.prompt))
 

@@ -179,5 +179,8 @@ VENDOR = Vendor(
     ),
     login="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     speaks="shim.vendors.qwen_speech:QwenSpeech",
-    surroundings=Surroundings(api_base="OPENAI_BASE_URL"),
+    surroundings=Surroundings(
+        api_base="OPENAI_BASE_URL",
+        attachments=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),
+    ),
 )

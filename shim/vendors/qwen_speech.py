@@ -3,9 +3,11 @@
 `initialize` has to be the first line, else every later request stays unanswered. Model and mode change between turns.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from shim.core.claude.messages import TEXT_ONLY, Message, Part
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.reading.json_text import dump
 from shim.core.vendor.tools import own_arguments
@@ -27,19 +29,35 @@ MODES = {
 CHANGED = (
     "Not run: the user allows this call with another input only. Make the call again with exactly this input: {input}"
 )
+NO_FILE = "[An image was sent here; it could not be kept in a file.]"
+SPECIAL = re.compile(r"[^\w./-]")  # in a path that a prompt names
 
 
 class QwenSpeech(ClaudeSpeech):
     """One child's ear, in Claude's own protocol; requests are numbered."""
 
+    _attach: Callable[[str, str], str | None] | None = None
+
     def hello(self, request: Request) -> bytes:
         """Turn the control protocol on, and tell it the MCP servers that its command line does not name."""
+        self._attach = request.files.attach
+        self.takes = TEXT_ONLY if request.files.attach is None else frozenset(("image",))
         said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PATIENCE_MS}}
         if request.servers.private:
             said["mcpServers"] = request.servers.private
         if (effort := request.invocation.limits.effort) is not None:
             said["effort"] = effort
         return self._request(subtype="initialize", **said)
+
+    def prompt(self, message: Message) -> bytes:
+        """It pastes the block of an image as text; a file that the prompt names it reads, and gives its model."""
+        return super().prompt(message._replace(text="\n".join(map(self._words, message.given(self.takes)))))
+
+    def _words(self, part: Part) -> str:
+        if part.kind == "text" or self._attach is None:
+            return part.text
+        path = self._attach(part.data, part.media_type.rpartition("/")[2])
+        return NO_FILE if path is None else "@" + SPECIAL.sub(r"\\\g<0>", path)
 
     def effort(self, level: str | None) -> bytes | None:
         """None for its own: that cannot be told."""

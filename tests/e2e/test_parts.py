@@ -13,7 +13,7 @@ import pytest
 from frontend import Frontend
 from scripts import REPLY, ScriptedServer
 from test_acp import ASKING, Conversation
-from vendor_setups import GEMINI, OPENCODE
+from vendor_setups import GEMINI, OPENCODE, QWEN
 
 pytestmark = pytest.mark.e2e
 
@@ -73,6 +73,21 @@ def test_a_picture_that_a_call_returned_is_one_for_the_frontend_too(frontend: Fr
     source = {"type": "base64", "data": PICTURE, "media_type": "image/png"}
     assert not failed
     assert [block for block in content if block["type"] == "image"] == [{"type": "image", "source": source}]
+
+
+@pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
+def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(frontend: Frontend, model: ScriptedServer) -> None:
+    frontend.environment = {**frontend.environment, "OPENAI_MODEL": "gpt-5"}  # a model that takes pictures
+    conversation = Conversation(frontend, *ASKING)
+    say(conversation, "[[text]] see", part("image", "image/png", PICTURE), part("document", "application/pdf", PAPER))
+    assert conversation.until("result")["result"] == REPLY
+    (request,) = model.asked("text")
+    assert json.dumps(request.body).count(PICTURE) == 1
+    assert notices(conversation) == ["[1 document left out of this message: qwen can only be given text and images]"]
+    say(conversation, "[[text]] and again")
+    conversation.until("result")
+    left = Path(frontend.environment["HOME"]) / ".qwen" / "tmp"
+    assert not [path for path in left.iterdir() if path.name.startswith("claude-shim")]
 
 
 @takers

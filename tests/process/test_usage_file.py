@@ -17,7 +17,7 @@ from shim.core.cast.words import REPORT
 from shim.core.claude.argv.parse import parse as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.vendor import Report, Request
+from shim.core.vendor.vendor import Files, Report, Request
 from shim.process.usage_file import REPORT_BYTES, ReportFile, picked
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
@@ -187,7 +187,7 @@ def test_it_is_told_where_only_when_somebody_will_read_it():
     vendor = parrot()
     invocation = parse_argv(["-p", "x"])
     assert vendor.launch(Request(invocation, "say hi")).arguments == ("say hi",)
-    told = vendor.launch(Request(invocation, "say hi", report_folder="/f"))
+    told = vendor.launch(Request(invocation, "say hi", files=Files("/f")))
     assert told.arguments == ("--tell=/f/night.json", "say hi")
 
 

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from shim.core.claude.argv.parse import parse
+from shim.core.claude.messages import read_message
 from shim.core.claude.permissions import Decision, Permission
-from shim.core.vendor.vendor import Request
-from shim.vendors.qwen_speech import QwenSpeech
+from shim.core.vendor.vendor import Files, Request
+from shim.vendors.qwen_speech import NO_FILE, QwenSpeech
 
 ASKED = Permission("q1", "call_1", "Bash", {"command": "ls"}, "run_shell_command", {"command": "ls"})
 
@@ -52,3 +53,21 @@ def test_each_request_has_a_number_of_its_own():
 )
 def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, own):
     assert json.loads(QwenSpeech().mode(mode))["request"] == {"subtype": "set_permission_mode", "mode": own}
+
+
+def test_an_image_is_named_by_its_path_in_its_place():
+    content = [
+        {"type": "text", "text": "one"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+        {"type": "text", "text": "two"},
+    ]
+    message = read_message({"message": {"role": "user", "content": content}}, "")
+
+    def said(attach):
+        speech = QwenSpeech()
+        speech.hello(Request(parse(()), "", files=Files(attach=attach)))
+        return json.loads(speech.prompt(message))["message"]["content"]
+
+    assert said(lambda data, suffix: f"/a b/{data}.{suffix}") == "one\n@/a\\ b/AAAA.png\ntwo"
+    assert said(lambda data, suffix: None) == f"one\n{NO_FILE}\ntwo"
+    assert said(None) == "one\ntwo"

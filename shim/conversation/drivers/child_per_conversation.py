@@ -342,3 +342,4 @@ class ChildPerConversation(SpeakingDriver):
         if (child := self._child) is not None:
             await child.dismiss()
             await self._forget(child)
+        self._drop_files()

@@ -116,7 +116,13 @@ class ChildDriver:
             self._child.signal("SIGTERM")
 
     def reap(self) -> None:
+        self._drop_files()
         strays.reap(self._child.pids if self._child is not None else set())
+
+    def _drop_files(self) -> None:
+        """Remove the files of the message that was answered, if there are any."""
+        if "attachments" in self.launcher.__dict__:
+            self.launcher.attachments.clear()
 
     def _let_go(self, child: Child) -> None:
         """Close our ends of the pipes of a child that has ended, or has been told to."""

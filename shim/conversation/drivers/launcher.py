@@ -16,7 +16,7 @@ from shim.core.errors import FrontendError, ShimError, Tried
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.vendor.vendor import Launch, Request, Servers, Vendor
+from shim.core.vendor.vendor import Files, Launch, Request, Servers, Vendor
 from shim.process import strays
 from shim.process.environment import child_environment, extra_arguments, launch_environment
 from shim.process.find_program import check_programs, find_launcher, find_program, unheard
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shim.process.probe import Probe
     from shim.process.usage_file import ReportFile
     from shim.recording.recorder import Recorder
+    from shim.state.attachments import Attachments
     from shim.state.store import Session
 
 
@@ -286,11 +287,27 @@ class Launcher:
             mode_file=self._mode_file(),
             environment={**self.child_environment, **self.setup.own.env},
             keep=self.keep,
-            report_folder=self.report_folder(),
+            files=Files(self.report_folder(), self._attach if self._attaches else None),
             unheard=unheard(
                 self.vendor, self.program.launcher, (self.setup.cwd, self.child_environment.get("HOME", ""))
             ),
         )
+
+    @cached_property
+    def attachments(self) -> "Attachments":
+        """The files of the message that is answered."""
+        from shim.state.attachments import Attachments
+
+        environment = {**self.child_environment, **self.setup.own.env}
+        return Attachments(self.vendor.surroundings.attachments, environment)
+
+    @property
+    def _attaches(self) -> bool:
+        """Whether the vendor reads files of ours: not where it may be on another machine."""
+        return bool(self.vendor.surroundings.attachments) and not self.program.launcher
+
+    def _attach(self, data: str, suffix: str) -> str | None:
+        return self.attachments.keep(data, suffix)
 
     def _servers(self) -> Servers:
         """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for their secrets."""

@@ -33,7 +33,7 @@ class Launch(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A file, one JSON object, that a vendor writes into `Request.report_folder` about its run, and its keys of use."""
+    """A file, one JSON object, that a vendor writes into `Files.report` about its run, and its keys of use."""
 
     file: str
     keys: tuple[str, ...]
@@ -53,6 +53,18 @@ class Servers(NamedTuple):
         return {**self.given, **self.private}
 
 
+class Files(NamedTuple):
+    """Files of ours that one turn has.
+
+    `report` is the folder where the vendor may write its `Vendor.report`, None if it would not be read. `attach` puts a
+    file of the message, base64 and the end of its name, where the vendor reads it, and gives back its path, None when
+    that cannot be; it is None itself where the vendor reads none.
+    """
+
+    report: str | None = None
+    attach: Callable[[str, str], str | None] | None = None
+
+
 class Request(NamedTuple):
     """One turn that is asked of a vendor.
 
@@ -66,7 +78,7 @@ class Request(NamedTuple):
     `environment` is what its child would see. `session` is the session's id where the vendor's own is another one, and
     `transcript` a path in the folder of its history. `mode_file` has the mode while it may change; "" where it may not.
     `keep` writes a text to a file of ours, whose name has the given end; its path, None when that cannot be.
-    `report_folder` is where it may write its `Vendor.report`, None if it would not be read.
+    `files` says where other files are.
     `servers` are the MCP servers that it is told of.
     """
 
@@ -82,7 +94,7 @@ class Request(NamedTuple):
     listens: bool = False
     environment: Mapping[str, str] = {}
     keep: Callable[..., str | None] = lambda text, suffix=".txt": None
-    report_folder: str | None = None
+    files: Files = Files()
     unheard: str = ""
     policy: "Policy | None" = None
     judge: tuple[str, ...] = ()

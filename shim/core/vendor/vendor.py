@@ -9,6 +9,7 @@ from shim.core.policy.policy import BYPASS
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.vendor.request import (  # what a vendor's module needs, from one place
     ARGUMENT_BYTES,
+    Files,
     Launch,
     Report,
     Request,
@@ -29,6 +30,7 @@ __all__ = [
     "Abilities",
     "Enforcement",
     "ExitRules",
+    "Files",
     "Launch",
     "ProgramFacts",
     "Report",
@@ -166,6 +168,7 @@ class Surroundings(NamedTuple):
                   that name programs, none where the path itself is one
     brings_off    a flag that only a version knows which does not start them
     gate          what its stderr says when its trust gate is closed; `trust = true` opens it
+    attachments   where it reads files that a prompt names: variables, and folders below what the first one says
     """
 
     keys: tuple[str, ...] = ()
@@ -177,6 +180,7 @@ class Surroundings(NamedTuple):
     brings: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     brings_off: str = ""
     gate: str = ""
+    attachments: tuple[tuple[str, str], ...] = ()
 
 
 class Vendor(NamedTuple):

@@ -192,7 +192,7 @@ def _start(
             "trust": request.trust,
             "partial": invocation.streams.partial,
             BUNDLED: BUNDLED_FOLDER if BUNDLED in uses else "",
-            "report_folder": request.report_folder,
+            "report_folder": request.files.report,
         }
         if variants:
             filled[request.variant if request.variant in variants else variants[-1]] = True

@@ -1,0 +1,54 @@
+"""Files of a message, where a vendor reads them that is given files by their paths: of ours, and only for its turn."""
+
+import os
+import time
+from base64 import b64decode
+from collections.abc import Mapping
+from secrets import token_hex
+
+from shim.state.files import by_age, remove, write_all, write_new
+
+PREFIX = "claude-shim-"
+KEPT_SECONDS = 24 * 3600.0  # of a file that a killed process of ours left behind
+MOST_BYTES = 200_000_000  # of the files of one turn
+
+
+class Attachments:
+    """`places` are pairs of a variable of the vendor's environment and a folder below it: the first one that is set."""
+
+    def __init__(self, places: tuple[tuple[str, str], ...], environment: Mapping[str, str]) -> None:
+        found = (os.path.join(environment[name], below) for name, below in places if environment.get(name))
+        self._folder = next(found, "")
+        self._paths: list[str] = []
+        self._bytes = 0
+
+    def keep(self, data: str, suffix: str) -> str | None:
+        """The path of a file with the bytes of `data`, base64; None where it cannot be written."""
+        raw = b64decode(data)
+        if not os.path.isabs(self._folder) or self._bytes + len(raw) > MOST_BYTES:
+            return None
+        path = os.path.join(self._folder, f"{PREFIX}{token_hex(8)}.{suffix}")
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            self._forget_old()
+            write_new(path, lambda file: write_all(file, raw))
+        except OSError:
+            return None
+        self._paths.append(path)
+        self._bytes += len(raw)
+        return path
+
+    def clear(self) -> None:
+        """Remove the files: the vendor has read them, or never will."""
+        for path in self._paths:
+            remove(path)
+        self._paths.clear()
+        self._bytes = 0
+
+    def _forget_old(self) -> None:
+        """Remove what processes of ours left behind that were killed."""
+        for changed, path in by_age(self._folder):
+            if changed >= time.time() - KEPT_SECONDS:
+                break
+            if os.path.basename(path).startswith(PREFIX):
+                remove(path)
