@@ -22,7 +22,7 @@ ABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": 
 # The steps of a session, and what was answered to them.
 GREETING, SESSION, REPLAY, SETTING, PROMPT = "initialize", "session", "replay", "setting", "prompt"
 EFFORT, LEVEL = "effort", "thought_level"  # a setting without which the turn goes on, and its option's category
-TAKEN = "taken"  # the prompt, in version 2
+TAKEN, MAY_END = "taken", "may end"  # what the prompt is, and its turn, in version 2
 STRANGER = "the agent speaks version {} of its protocol, not 1 or 2"
 LOGINS = 10  # ways to log in that are told
 # Asked while a session is loaded: nobody has it, and its answer stands behind what was said before it.
@@ -163,8 +163,7 @@ class Link:
             self._waiting, self.usable = None, False
             return Heard(step, result, {"message": STRANGER.format(result.get("protocolVersion"))})
         if step == PROMPT and not self.version.answers:
-            self.work.answered(message["id"])
-            return Heard(TAKEN, result)
+            return Heard(MAY_END if self.work.placed(message["id"], answered=True) else TAKEN, result)
         if self.greeted:
             self._go_on(step, result)
         elif step == SESSION:
@@ -179,12 +178,16 @@ class Link:
         self.logins = [str(one.get("name") or one.get("id") or one.get("methodId")) for one in methods]
         return chosen == self.version.number
 
-    def state(self, update: Mapping[str, Any]) -> Heard | None:
-        """A state of the session, in version 2; the answer to the prompt where it ends the turn."""
+    def state(self, update: Mapping[str, Any]) -> Heard:
+        """A state of the session, in version 2: the answer to the prompt where it ends the turn, or may end it."""
         ends = self.work.reach(update.get("state"), PROMPT in self._open.values())
         if not self.greeted:  # it is not known what the agent was asked
             ends = "stopReason" in update
-        return Heard(PROMPT, update) if ends else None
+        return Heard(MAY_END if ends is None else PROMPT if ends else TAKEN, update)
+
+    def inserted(self) -> None:
+        """The agent says the user's message again: the prompt has its place."""
+        self.work.placed(self._number, answered=False)
 
     def reply(self, identity: object, **body: object) -> None:
         """Answer a request without a question to anybody.

@@ -7,16 +7,18 @@ from collections.abc import Callable, Mapping
 from re import Pattern
 from typing import Any, ClassVar
 
-from shim.core.claude.usage import ORDER, Usage, dollars, usage
 from shim.core.reading.json_text import dump
 from shim.core.turn.machine import CLOSED
+from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tool, Tools
 from shim.core.vendor.translator import Event, Translator
+from shim.profiles.acp.bill import Bill
 from shim.profiles.acp.calls import Call, Form, images_of, shown, text_of
-from shim.profiles.acp.link import CANCELLED, METHOD_NOT_FOUND, PROMPT, SESSION, Heard, Link
+from shim.profiles.acp.link import CANCELLED, MAY_END, METHOD_NOT_FOUND, PROMPT, SESSION, TAKEN, Heard, Link
 from shim.profiles.acp.servers import tool_of
 from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
+from shim.profiles.acp.versions import table
 
 CALLS = 1000  # of a turn that are not over; the oldest is forgotten
 FAILURES = ("failed", "cancelled")  # states of a call
@@ -44,9 +46,8 @@ class AcpTranslator(Translator):
         super().__init__(turn, partial=partial)
         self.link = link or Link()
         self._calls: dict[str, Call] = {}
-        self._paid: float | None = None  # of the session so far, as the agent counts
-        self._counted = usage(0, 0, 0, 0)
-        self._cost = 0.0
+        self._bill = Bill(of_session=self.counts_session)
+        self._end: Mapping[str, Any] | None = None  # of a turn that is over if the agent is silent now
         self._plan: object = None
         self._plans = 0
         self._upserts = Upserts()
@@ -56,16 +57,19 @@ class AcpTranslator(Translator):
             "tool_call": self._call,
             "tool_call_update": self._call,
             "plan": self._planned,
-            "usage_update": self._spent,
+            "user_message_chunk": self._inserted,
+            "usage_update": lambda update: self._bill.hear(update, resumed=self.link.resumed),
             **dict.fromkeys(
-                ("user_message_chunk", "available_commands_update", "current_mode_update", "config_option_update"),
+                ("available_commands_update", "current_mode_update", "config_option_update"),
                 self.ignored,
             ),
             "session_info_update": self.ignored,
             # What only version 2 has.
             "agent_message": lambda update: self._whole(update, self.turn.text),
             "agent_thought": lambda update: self._whole(update, self.turn.thinking),
-            "user_message": self.ignored,
+            "user_message": self._inserted,
+            "compaction_update": self._compacted,
+            **dict.fromkeys(("compaction_summary_chunk", "notice"), self.ignored),
             "tool_call_content_chunk": self._content,
             "plan_update": lambda update: self._planned(update["plan"]),
             "state_update": self._reached,
@@ -78,7 +82,8 @@ class AcpTranslator(Translator):
         self._calls.clear()
         self._upserts.clear()
         self.link.work.end()
-        self._cost, self._plan = 0.0, None
+        self._end = None
+        self._bill.cost, self._plan = 0.0, None
         if self.link.session:
             turn.started(session_id=self.link.session)
 
@@ -195,8 +200,29 @@ class AcpTranslator(Translator):
         return not self.link.version.answers
 
     def _reached(self, update: Event) -> None:
-        if (heard := self.link.state(update)) is not None:
+        self._step(self.link.state(update))
+
+    def _step(self, heard: Heard) -> None:
+        """A step of a turn that is taken: it ends, or it ends unless the agent goes on."""
+        self._end = heard.result if heard.step == MAY_END else None
+        if heard.step == PROMPT:
             self._ended(heard.result)
+        elif self._end is not None:
+            self.turn.pause()
+        else:
+            self.turn.unsettle()
+
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        """The agent is silent, or has gone: a turn that might have been over is over."""
+        if self._end is not None:
+            self._ended(self._end)
+
+    def _inserted(self, update: Event) -> None:
+        self.link.inserted()
+
+    def _compacted(self, update: Event) -> None:
+        if update.get("status") == "completed":
+            self.turn.compacted("auto", self._bill.used)
 
     def _call(self, update: Event) -> None:
         call = self._gathered(str(update["toolCallId"]))
@@ -265,14 +291,6 @@ class AcpTranslator(Translator):
         self.turn.tool_use(identity, "TodoWrite", {"todos": todos})
         self.turn.tool_result(identity, "The plan was noted.")
 
-    def _spent(self, update: Event) -> None:
-        """The cost of the session so far; of one that was taken up again it is not known what was paid before."""
-        cost = update.get("cost")
-        amount = dollars(cost.get("amount")) if isinstance(cost, dict) and cost.get("currency") == "USD" else 0.0
-        before = self._paid if self._paid is not None else (amount if self.link.resumed else 0.0)
-        self._cost += max(0.0, amount - before)
-        self._paid = amount
-
     # -- what it asks ---------------------------------------------------------------------------------------
 
     def _asked(self, event: Event) -> None:
@@ -314,54 +332,36 @@ class AcpTranslator(Translator):
         elif heard.step == SESSION:
             left_out = [{"name": name, "status": "failed"} for name in self.link.left_out]
             self.turn.started(session_id=self.link.session, model=self.link.model, mcp_servers=left_out or None)
-        elif heard.step == PROMPT:
-            self._ended(heard.result)
+        elif heard.step in (PROMPT, TAKEN, MAY_END):
+            self._step(heard)
 
     def _ended(self, result: Mapping[str, Any]) -> None:
         self.link.give_up()
         turn, reason = self.turn, result.get("stopReason")
         if turn.state is CLOSED:  # ended by us before the agent heard of it
             return
-        counted = self._usage(result)
-        turn.message_end(counted, REASONS.get(str(reason)), self._cost)
+        turn.message_end(self._bill.usage(result), REASONS.get(str(reason)), self._bill.cost)
         if self.ends_at_denial and self.link.reasons and self.turn.state is not CLOSED:
-            self._cost = 0.0
+            self._bill.cost = 0.0
             self.outbox.append(self.link.explain())
             return
         if reason == "cancelled":
             turn.interrupted()
+        elif reason == "error":
+            self._broke(table(result.get("error")))
+            return
         elif reason in LIMITS:
             turn.failed("the limit of requests of a turn was reached", kind="limit", subtype=LIMITS[reason])
         else:
             turn.ended()
         turn.settle()
 
-    def _usage(self, result: Mapping[str, Any]) -> Usage | None:
-        """The usage of the turn; cached tokens are among the fresh ones where these and the output are all."""
-        said = result.get("usage")
-        if not isinstance(said, dict):
-            return self._quota(result.get("_meta"))
-        fresh, output, total = said.get("inputTokens"), said.get("outputTokens"), said.get("totalTokens")
-        inclusive = isinstance(fresh, int) and isinstance(output, int) and total == fresh + output
-        made = usage(fresh, said.get("cachedReadTokens"), said.get("cachedWriteTokens"), output, inclusive=inclusive)
-        if self.counts_session:
-            before, self._counted = self._counted, made
-            return usage(*(max(0, made[key] - before[key]) for key in ORDER))
-        return made
-
-    def _quota(self, meta: object) -> Usage | None:
-        """gemini's own place for it."""
-        quota = meta.get("quota") if isinstance(meta, dict) else None
-        counts = quota.get("token_count") if isinstance(quota, dict) else None
-        return (
-            usage(counts.get("input_tokens"), 0, 0, counts.get("output_tokens")) if isinstance(counts, dict) else None
-        )
-
     def _failed(self, heard: Heard) -> None:
         self.link.give_up()
-        error = heard.error or {}
-        if self.turn.state is CLOSED:
-            return
+        if self.turn.state is not CLOSED:
+            self._broke(heard.error or {})
+
+    def _broke(self, error: Mapping[str, Any]) -> None:
         code, data = error.get("code"), error.get("data")
         detail = data.get("details", data.get("message")) if isinstance(data, dict) else data
         text = str(error.get("message") or "the agent failed")

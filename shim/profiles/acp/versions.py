@@ -1,7 +1,7 @@
 """The two versions of the protocol, as tables of what differs between them; the agent says which one it speaks.
 
-Version 2 is a draft (its schema of August 2026): it is offered only where a profile says `draft = true`. An agent that
-answers so to an offer of version 1 is believed too.
+Version 2 is a draft (as in the official TypeScript SDK 2.4.0): it is offered only where a profile says `draft = true`.
+An agent that answers so to an offer of version 1 is believed too.
 """
 
 from collections.abc import Callable, Mapping
@@ -98,31 +98,38 @@ VERSIONS = {version.number: version for version in (FIRST, SECOND)}
 class Work:
     """The work that the prompts of one turn began, as version 2 tells of it: a state of the session, and its change.
 
-    The work is over when the agent is idle behind a prompt that it has taken. It has taken the prompt when it has
-    answered it, or has said since that it works.
+    A prompt has its place in the conversation once it was answered, or said again as a message of the user's; before
+    that the agent may work on its own, or be idle. The work is over when the agent turns idle behind that. An agent
+    that is idle all the same, and did not work, may be done: a command of its own needs no work.
     """
 
     def __init__(self) -> None:
         self._first = 0  # the number of the turn's first prompt; 0 outside of turns
-        self._answered = False
-        self._works = False
+        self._placed = False
+        self._answered = False  # the first of its prompts
+        self._worked = False  # since the prompt was said
+        self._state: object = "idle"
 
     def begin(self, number: int) -> None:
         """A prompt was said: the first of a turn, or one more while the turn runs."""
         if not self._first:
-            self._first, self._answered, self._works = number, False, False
+            self._first, self._placed, self._worked = number, False, self._state in STATES
+            self._answered = False
 
-    def answered(self, number: int) -> None:
-        self._answered = self._answered or 0 < self._first <= number
+    def placed(self, number: int, *, answered: bool) -> bool:
+        """A prompt has its place; whether the turn may be over, because the agent has worked and is idle again."""
+        self._placed = self._placed or 0 < self._first <= number
+        self._answered = self._answered or (answered and self._placed)
+        return self._placed and bool(self._first) and self._worked and self._state not in STATES
 
-    def reach(self, state: object, waits: bool) -> bool:
-        """Whether a state ends the turn. `waits`: one of its prompts has no answer yet."""
-        if state in STATES:
-            self._works = True
-        if state != "idle" or not self._first or not (self._answered or self._works):
+    def reach(self, state: object, waits: bool) -> bool | None:
+        """Whether a state ends the turn; None where it may. `waits`: one more prompt has no answer yet."""
+        before, self._state = self._state, state
+        self._worked = self._worked or state in STATES
+        if state != "idle" or not (self._first and self._placed) or (waits and self._answered):
             return False
-        if waits and self._answered:  # a later prompt, which the agent takes up next
-            return False
+        if before not in STATES:
+            return None
         self._first = 0
         return True
 

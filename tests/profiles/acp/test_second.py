@@ -64,18 +64,50 @@ def test_a_turn_ends_with_the_state_and_not_with_the_answer_to_the_prompt():
     assert result_of(talk)["result"] == "Hello"
 
 
-def test_an_agent_that_was_idle_before_it_took_the_prompt_has_not_answered_it():
-    talk = Talk().says(*ANSWERS, idle(), TAKEN, RUNS, piece("Hello"), ENDED)
+def test_work_that_the_agent_did_before_it_took_the_prompt_does_not_end_its_turn():
+    talk = Talk().says(*ANSWERS, RUNS, ENDED, idle(), TAKEN, RUNS, piece("Hello"), ENDED)
     assert result_of(talk)["result"] == "Hello"
 
 
-def test_a_prompt_that_is_acknowledged_behind_its_turn_does_not_end_the_next_one():
-    talk = Talk().says(*ANSWERS, RUNS, piece("one"), ENDED)
-    talk.lines += talk.pump.finish()[0]
-    talk.pump.begin()
-    talk.told += talk.speech.prompt(Message("next"))
-    talk.says(TAKEN, idle(), {"id": 4, "result": {}}, RUNS, piece("two"), ENDED)
-    assert [turn[-2]["result"] for turn in check_turns(talk.end().lines, partial=False)] == ["one", "two"]
+def test_an_agent_that_took_the_prompt_into_work_of_its_own_ends_the_turn_with_that_work():
+    talk = Talk().says(*ANSWERS, RUNS, TAKEN, piece("Hello"), ENDED)
+    assert talk.pump.decided
+    assert result_of(talk)["result"] == "Hello"
+
+
+def test_a_prompt_has_its_place_once_it_is_said_again():
+    echo = update("user_message", messageId="u1", content=[{"type": "text", "text": "hi"}])
+    talk = Talk().says(*ANSWERS, echo, RUNS, piece("Hello"), ENDED)
+    assert talk.pump.decided
+
+
+@pytest.mark.parametrize("late", [(TAKEN, idle()), (RUNS, ENDED, TAKEN)])
+def test_an_agent_that_is_idle_and_says_no_more_is_done(late):
+    talk = Talk().says(*ANSWERS, piece("Hello"), *late)
+    assert not talk.pump.decided
+    talk.pump.rest()
+    assert talk.pump.decided
+    assert result_of(talk)["result"] == "Hello"
+
+
+def test_an_agent_that_works_after_it_was_idle_is_not_done():
+    talk = Talk().says(*ANSWERS, TAKEN, idle(stopReason="end_turn"), RUNS, piece("Hello"))
+    assert not talk.pump.decided
+    assert result_of(talk.says(ENDED))["result"] == "Hello"
+
+
+def test_a_turn_that_failed_says_why():
+    error = {"code": -32603, "message": "the model is gone"}
+    talk = begun().says(idle(stopReason="error", error=error))
+    assert "the model is gone" in json.dumps(result_of(talk))
+
+
+def test_a_shortened_context_is_said():
+    used = update("usage_update", used=1234, size=9999)
+    talk = begun().says(used, update("compaction_update", compactionId="k", status="completed"), ENDED)
+    result_of(talk)
+    assert b'"compact_boundary"' in talk.lines
+    assert b'"pre_tokens":1234' in talk.lines
 
 
 def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
@@ -86,9 +118,10 @@ def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
     link.prompt(Message("go on"))
     link.hear(TAKEN)
     link.prompt(Message("and look there"))
-    assert link.state(ENDED["params"]["update"]) is None
-    link.hear({"id": 4, "result": {}})
-    assert link.state(ENDED["params"]["update"]) is not None
+    states = ({"state": "running"}, {"state": "idle"}, {"state": "running"})
+    assert [link.state(state).step for state in states] == ["taken"] * 3
+    link.hear({"id": 4, "result": {"messageId": "u2"}})
+    assert link.state({"state": "idle", "stopReason": "end_turn"}).step == "prompt"
 
 
 @pytest.mark.parametrize(
