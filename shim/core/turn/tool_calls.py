@@ -173,7 +173,7 @@ class ToolCalls:
             if self._machine.state is DONE:  # it is answered with the end, as every call is
                 self.open[identity] = call
             return
-        judge = self._terms.judge
+        judge, is_error = self._terms.judge, is_error or self.interrupted  # a vendor may call what it stopped complete
         if not is_error and judge is not None and judge.waits(call[1]) and judge.denies(call[1], call[2]):
             self.open[identity] = call  # the vendor knew that it may not, and it ran
             self._forbidden(*call)

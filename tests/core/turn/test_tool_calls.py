@@ -38,6 +38,16 @@ def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
     ]
 
 
+def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_says_of_it():
+    """6.4. gemini 0.61 and opencode 1.18 call a command that they stopped completed."""
+    stage = started()
+    stage.turn.tool_use("t", "Bash", {"command": "tail -f a.txt"})
+    stage.turn.interrupted()
+    stage.turn.tool_result("t", "Command cancelled by user.")
+    _, result = stage.lines()
+    assert result["message"]["content"][0]["is_error"] is True
+
+
 def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
     """House: its input is one input_json_delta, in Claude's names."""
     stage = started(True)
