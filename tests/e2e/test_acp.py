@@ -75,6 +75,7 @@ def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Fronte
     assert made(frontend) == {"one"}
     (init,) = (line for line in conversation.lines if line.get("subtype") == "init")
     assert init["shim"]["unattended"] is False
+    assert "Bash" in init["tools"] and "Task" not in init["tools"], "nobody would hear what a subagent asks"
 
 
 @quick
