@@ -1,16 +1,15 @@
-"""The program that judges one call, where a vendor runs a hook before each: `python -I -m … MODULE POLICY`.
+"""The program that judges one call, where a vendor runs a hook before each: `python -I -m … MODULE POLICY WORD…`.
 
-MODULE reads the event on stdin as calls and gives the vendor's words for the answer; POLICY is a text of
-`core.policy.carried`. The hooks of Claude's settings files run first. Exit code 0 lets the call run; 2 refuses it, with
-a sentence for the model on stderr. Every other end is a failure, which the line that starts this takes for a refusal
-(`core.vendor.hook`).
+MODULE reads the event on stdin as calls and gives the vendor's words for the answer; the words are for it alone. POLICY
+is a text of `core.policy.carried`. The hooks of Claude's settings files run first. Exit code 0 lets the call run; 2
+refuses it, with a sentence for the model on stderr. Every other end is a failure, which the line that starts this takes
+for a refusal (`core.vendor.hook`).
 """
 
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +17,6 @@ from shim.core.claude.hooks.callbacks import Verdict
 from shim.core.claude.hooks.commands import Told
 from shim.core.policy.carried import read
 from shim.core.policy.judge import Judge
-from shim.core.policy.place import Place
 from shim.core.policy.policy import MODES, Policy
 
 EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
@@ -27,7 +25,7 @@ REFUSED = 2
 SECONDS = 30  # for one call, without its hooks; a vendor may run a call whose hook takes much longer
 CHANGED = "{tool} was not run: a hook of the settings allows it with another input only, which is {input}"
 
-Calls = Callable[[Any, Place], list[tuple[str, dict[str, Any]]]]
+Call = tuple[str, dict[str, Any]]
 
 
 def main() -> int:
@@ -36,9 +34,16 @@ def main() -> int:
     module = import_module(sys.argv[1])
     policy, known = read(sys.argv[2], _real)
     mode = _mode_now(known.mode_file) if known.mode_file else known.mode
-    reason = _refusal(module.calls, policy, Told(known.session, known.transcript, mode), known.asked)
+    told, event = Told(known.session, known.transcript, mode), None
+    try:
+        event = _event()
+        calls = module.calls(event, policy.place, *sys.argv[3:])
+    except (ValueError, RecursionError) as error:
+        reason = f"the call cannot be judged: {error}"
+    else:
+        reason = _refusal(event, calls, policy, told, known.asked)
     if reason or not known.asked:  # a vendor that asks too asks about what is not refused here
-        sys.stdout.write(module.answer(reason))
+        sys.stdout.write(module.answer(reason, event))
     if not reason:
         return 0
     sys.stderr.write(f"{reason}\n")
@@ -54,22 +59,22 @@ def _mode_now(path: str) -> str:
     return mode
 
 
-def _refusal(calls: Calls, policy: Policy, told: Told, asked: str) -> str:
-    """Why the event's call may not run; "" where it may, or where the vendor asks about it.
+def _event() -> Any:
+    """The event on stdin. ValueError for what is none."""
+    data = sys.stdin.buffer.read(EVENT_BYTES + 1)
+    if len(data) > EVENT_BYTES:
+        raise ValueError("it is too large")
+    return json.loads(data)
+
+
+def _refusal(event: dict[str, Any], calls: list[Call], policy: Policy, told: Told, asked: str) -> str:
+    """Why the calls of an event may not run; "" where all may, or where the vendor asks about them.
 
     `asked` are the tools about which it asks: hooks and questions are run there. About others it asks by its own mode,
     and no rule decides that.
     """
-    data = sys.stdin.buffer.read(EVENT_BYTES + 1)
-    if len(data) > EVENT_BYTES:
-        return "the call is too large to be judged"
-    try:
-        event = json.loads(data)
-        found = calls(event, policy.place)
-    except (ValueError, RecursionError) as error:
-        return f"the call cannot be judged: {error}"
     judge = Judge(policy)
-    for name, arguments in found:
+    for name, arguments in calls:
         puts = name in asked.split(",")
         hook = Verdict() if puts else _hooked(policy, event, name, arguments, told)
         if hook.allow is False:

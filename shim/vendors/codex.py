@@ -8,7 +8,7 @@ say what the stream says.
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute
-from shim.core.vendor.translator import Event
+from shim.core.vendor.translator import Event, Translator
 from shim.profiles.profile import ProfileTranslator
 from shim.vendors.codex_record import NAMES, Call, Record, Unsaid, calls_of
 
@@ -43,6 +43,14 @@ class CodexTranslator(ProfileTranslator):
         if kind in ENDS:
             self._let_go()
         return isinstance(item, dict) and of == "file_change" and self._changes(event, item, self._record)
+
+    def unread(self, event: Event) -> Translator:
+        """A recorded app-server's lines have no type."""
+        if "type" not in event and ("method" in event or "id" in event):
+            from shim.vendors.codex_thread_stream import ThreadTranslator
+
+            return ThreadTranslator(self.turn, partial=self.partial)
+        return super().unread(event)
 
     def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
         self._let_go()

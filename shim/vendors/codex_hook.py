@@ -53,16 +53,22 @@ def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
     return [(TALKS.get(name, name), arguments)]
 
 
-def answer(reason: str) -> str:
+def answer(reason: str, event: object) -> str:
     """What the hook prints: nothing, because codex takes its exit code and its stderr."""
     return ""
 
 
-def _command(command: str, folder: str, place: Place) -> list[Call]:
+def patch_of(command: str) -> str | None:
+    """The patch that a command is; None for any other."""
     whole = PATCH.fullmatch(command)
     body = "" if whole is None else whole[3] or ""
-    if whole is not None and whole[2] not in body.split("\n"):
-        return changed(body, folder)
+    return None if whole is None or whole[2] in body.split("\n") else body
+
+
+def _command(command: str, folder: str, place: Place) -> list[Call]:
+    patch = patch_of(command)
+    if patch is not None:
+        return changed(patch, folder)
     elsewhere = {} if folder in place.spellings(place.cwd) else {"directory": folder}
     return [("Bash", {"command": command, **elsewhere})]
 

@@ -35,8 +35,8 @@ ENDED = r"Process exited with code (\d+)\n"  # in the head of a command's output
 SHELL = "exec_command"
 REJECTED = "patch rejected"  # by the sandbox; the others are mistakes
 PATCH_REFUSED = (REJECTED, "apply_patch verification failed")
-HOOKED = "Command blocked by PreToolUse hook: "  # by ours
-REFUSED = (HOOKED, *PATCH_REFUSED, "unsupported call", "failed to parse function arguments")
+HOOKED = ("Command blocked by PreToolUse hook: ", "Tool call blocked by PreToolUse hook: ")  # by ours
+REFUSED = (*HOOKED, *PATCH_REFUSED, "unsupported call", "failed to parse function arguments")
 
 Call = tuple[str, dict[str, Any]]
 
@@ -138,11 +138,13 @@ def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
         return None
     arguments = _arguments(call)
     whole = str(arguments.get("cmd" if name == SHELL else "input") or "")
-    calls = patched(whole) if text.startswith((HOOKED, *PATCH_REFUSED)) else []
+    calls = patched(whole) if text.startswith((*HOOKED, *PATCH_REFUSED)) else []
+    if not calls and name == "view_image":
+        calls = [("Read", {"file_path": str(arguments.get("path") or "")})]
     if not calls:
         calls = [("Bash", {"command": whole})] if name == SHELL and whole else [(name, arguments)]
     failed = refused or (ended is not None and ended[1] != "0")
-    return Unsaid(str(call["call_id"]), calls, said if ended else text, failed, text.startswith((HOOKED, REJECTED)))
+    return Unsaid(str(call["call_id"]), calls, said if ended else text, failed, text.startswith((*HOOKED, REJECTED)))
 
 
 def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from shim.core.vendor.vendor import Request
 __all__ = ("SAYS_FIRST", "arguments", "binds", "environment", "heeds")
 
 HOOK = "shim.vendors.codex_hook"  # what reads an event of the hook
+ASKING_HOOK = "shim.vendors.codex_asking_hook"  # and where codex asks about its calls
+NEVER_ASKED = ("plan", "dontAsk")  # no question of these modes may let a change run
 WEB = "WebSearch"
 SAYS_FIRST = False  # what it says of a call is that the call runs
 
@@ -28,7 +30,7 @@ def arguments(request: Request) -> list[str]:
     policy, mode = request.policy, request.permission_mode
     if policy is None:
         return []
-    words = [] if usable(policy, WEB, mode) and not _hooked(policy, WEB) else _set("web_search", '"disabled"')
+    words = [] if searches(request) else _set("web_search", '"disabled"')
     if not needed(request):
         return words
     words += _untrusted(policy)
@@ -39,6 +41,41 @@ def arguments(request: Request) -> list[str]:
     return words + _set("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
 
 
+def asking(request: Request) -> list[str]:
+    """The words for codex's app-server, which asks about its calls: the sandbox, and what it cannot ask about.
+
+    What is typed into a program that runs (`write_stdin`) is asked about by nobody, so programs get no terminal.
+    """
+    policy = request.policy
+    assert policy is not None, "a turn has a policy"
+    words = [] if searches(request) else _set("web_search", '"disabled"')
+    words += [*_set("features.unified_exec_tty", "false"), *_set("features.hooks", "true")]
+    if answers(request):
+        words += _set("features.default_mode_request_user_input", "true")
+        words += _set("suppress_unstable_features_warning", "true")
+    return words + _untrusted(policy) + sandbox(request)
+
+
+def answers(request: Request) -> bool:
+    """Whether the frontend can be asked."""
+    return request.invocation.permissions.permission_prompt_tool == "stdio"
+
+
+def sandbox(request: Request) -> list[str]:
+    """The sandbox of a mode. A command that a person allowed has to run, so there is none where one may be asked."""
+    policy, mode = request.policy, request.permission_mode
+    assert policy is not None, "a turn has a policy"
+    if mode == BYPASS or (answers(request) and mode not in NEVER_ASKED):
+        return _set("sandbox_mode", '"danger-full-access"')
+    return _sandbox(policy, mode) or _set("sandbox_mode", '"read-only"')
+
+
+def asking_hook(request: Request, servers: list[str]) -> dict[str, object]:
+    """The hook as a thread's settings. `servers` of MCP ask about their tools themselves."""
+    line = command(request, "codex", ASKING_HOOK, words=servers)
+    return {"hooks.PreToolUse": [{"hooks": [{"type": "command", "command": line, "timeout": SECONDS}]}]}
+
+
 def environment(request: Request) -> dict[str, str]:
     return {}
 
@@ -46,6 +83,12 @@ def environment(request: Request) -> dict[str, str]:
 def heeds(rule: Rule) -> bool:
     """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they only read."""
     return not rule.tool.startswith(MCP)
+
+
+def searches(request: Request) -> bool:
+    """Whether it may search the web, which nobody is asked about."""
+    policy = request.policy
+    return policy is not None and usable(policy, WEB, request.permission_mode) and not _hooked(policy, WEB)
 
 
 def usable(policy: Policy, tool: str, mode: str) -> bool:

@@ -54,7 +54,7 @@ def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
     return [(f"mcp__{name[:at]}__{name[at + 1 :]}", arguments) for at, letter in enumerate(name) if letter == "-"]
 
 
-def answer(reason: str) -> str:
+def answer(reason: str, event: object) -> str:
     """What the hook prints."""
     import json
 

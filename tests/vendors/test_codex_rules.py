@@ -18,7 +18,7 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, read_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.vendor.vendor import Request
-from shim.vendors import find
+from shim.vendors import codex_rules, find
 
 HERE = Place('/work/it\'s "här"', "/home")
 BYPASS = "bypassPermissions"
@@ -176,3 +176,42 @@ def test_a_hook_that_fails_refuses_the_call_and_says_so(judge):
 def test_a_hook_that_is_killed_refuses_the_call():
     code, said = answer(hook(request("default", judge=("/bin/sh", "-c", "kill -9 $$"))), "ls")
     assert code == 2 and "could not be asked" in said
+
+
+def asking(mode, *flags, **rules):
+    """The settings of an app-server, which asks about its calls."""
+    asked = request(mode, **rules)._replace(invocation=parse(["-p", "hi", *flags]))
+    given, found = codex_rules.asking(asked), {}
+    for flag, word in pairwise(given):
+        if flag == "-c":
+            key, _, value = word.partition("=")
+            found[key] = tomllib.loads(f"it = {value}")["it"]
+    return found
+
+
+ANSWERED = ("--permission-prompt-tool", "stdio")
+
+
+@pytest.mark.parametrize(
+    ("mode", "flags", "sandbox"),
+    [
+        ("default", ANSWERED, "danger-full-access"),
+        ("acceptEdits", ANSWERED, "danger-full-access"),
+        ("plan", ANSWERED, "read-only"),
+        ("dontAsk", ANSWERED, "read-only"),
+        ("default", (), "read-only"),
+        ("acceptEdits", (), "workspace-write"),
+        (BYPASS, (), "danger-full-access"),
+    ],
+)
+def test_a_command_that_a_person_allowed_has_no_sandbox_and_all_others_have_their_own(mode, flags, sandbox):
+    assert asking(mode, *flags)["sandbox_mode"] == sandbox
+
+
+def test_nothing_is_typed_into_a_program_that_was_asked_about():
+    assert asking(BYPASS)["features.unified_exec_tty"] is False
+
+
+def test_the_person_is_asked_by_the_model_only_where_there_is_one():
+    key = "features.default_mode_request_user_input"
+    assert (key in asking("default", *ANSWERED), key in asking("default")) == (True, False)

@@ -92,8 +92,8 @@ def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder
 
 
 def test_its_answer_is_a_decision_of_copilots():
-    assert json.loads(answer("")) == {"permissionDecision": "allow"}
-    assert json.loads(answer("no")) == {"permissionDecision": "deny", "permissionDecisionReason": "no"}
+    assert json.loads(answer("", {})) == {"permissionDecision": "allow"}
+    assert json.loads(answer("no", {})) == {"permissionDecision": "deny", "permissionDecisionReason": "no"}
 
 
 # -- the launch --------------------------------------------------------------------------------------------------------

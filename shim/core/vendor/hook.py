@@ -1,5 +1,7 @@
 """Our hook: what a vendor runs before each call, so that the policy judges the call (`conversation.tool_hook`)."""
 
+from collections.abc import Sequence
+
 from shim.core.errors import ModeError
 from shim.core.policy.carried import Known, written
 from shim.core.policy.policy import BYPASS
@@ -22,11 +24,11 @@ def binds(rule: Rule, request: Request) -> bool:
     return True
 
 
-def command(request: Request, name: str, module: str, asked: tuple[str, ...] = ()) -> str:
+def command(request: Request, name: str, module: str, asked: tuple[str, ...] = (), words: Sequence[str] = ()) -> str:
     """The line of a shell that judges the call on its stdin, for the vendor called `name`.
 
     `module` reads the vendor's events, `asked` are the tools about which the vendor asks all the same, in Claude's
-    words. ModeError where the vendor may not run the line as it is.
+    words. `words` are for the module alone. ModeError where the vendor may not run the line as it is.
     """
     assert request.policy is not None, "a turn has a policy"
     if request.unheard:
@@ -36,7 +38,7 @@ def command(request: Request, name: str, module: str, asked: tuple[str, ...] = (
         )
     known = Known(request.permission_mode, request.session, request.transcript, request.mode_file, ",".join(asked))
     policy = written(request.policy, known)
-    line = " ".join(map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *request.judge, module, policy)))
+    line = " ".join(map(_quoted, ("/bin/sh", "-c", CLOSED, "sh", *request.judge, module, policy, *words)))
     if len(line) > ARGUMENT_BYTES:
         raise ModeError(
             f"{name} cannot be told so many permission rules", hint="take rules away, or choose another vendor"

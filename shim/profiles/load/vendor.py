@@ -27,6 +27,7 @@ r"""The vendor that a profile describes: its table, checked, and compiled as far
                               first group, or all), which versions these rules were tried with; no turn waits for it
                               home = { variable = "X_HOME", folder = ".x" }: its own records, which an adapter may read
     [acp]                     `acp`: how it is driven so that it asks
+    two_way = "module"        the same, by one of our modules: its `two_way(vendor)` gives the vendor
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
                               usage = none; request: the numbers add up; run_total: the last ones count; thread_total:
                               the last ones less those of the turns before, which are kept with the session
@@ -82,9 +83,10 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KEYS = (
-    *("schema", "id", "extends", "unattended", "listed", "other_tools", "unknown_tools", "adapter"),
+    *("schema", "id", "extends", "unattended", "listed", "other_tools", "unknown_tools", "adapter", "two_way"),
     *("launch", "acp", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
 )
+TWO_WAY_MODULES = ("codex_speech",)  # that drive a program so that it asks, where no table says how
 SIGNALS = ("SIGINT", "SIGTERM")
 TIMEOUTS = ("first_byte", "idle", "tool")
 GRACE = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
@@ -181,9 +183,19 @@ def build(
             gate=launch.at("gate").text(""),
         ),
     )
+    if spot.at("two_way"):
+        module = f"shim.vendors.{spot.at('two_way').choice(TWO_WAY_MODULES)}"
+        return vendor._replace(program=vendor.program._replace(two_way=lambda: _driven(module, vendor)))
     if not spot.at("acp").value:
         return vendor
     return vendor._replace(program=vendor.program._replace(two_way=lambda: _two_way(vendor, table, source)))
+
+
+def _driven(module: str, vendor: Vendor) -> Vendor:
+    from importlib import import_module
+
+    made: Vendor = import_module(module).two_way(vendor)
+    return made
 
 
 def _two_way(vendor: Vendor, table: Table, source: Source) -> Vendor:

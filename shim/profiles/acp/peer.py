@@ -1,0 +1,66 @@
+"""Our side of a program that speaks JSON-RPC in lines: requests of ours with their numbers, answers to its own."""
+
+from collections.abc import Mapping
+
+from shim.core.reading.json_text import dump
+from shim.core.reading.typed import Any, NamedTuple
+
+REQUESTS = 1000  # of ours that are open; the answer to one beyond them is not known again
+METHOD_NOT_FOUND = -32601
+
+
+class Heard(NamedTuple):
+    """An answer: to which step, and its result, or its error."""
+
+    step: str
+    result: Mapping[str, Any]
+    error: Mapping[str, Any] | None = None
+
+
+class Peer:
+    """The requests of ours that are open, each with the step that its answer belongs to.
+
+    `constant` stands in each line: `jsonrpc`, where the program wants it.
+    """
+
+    def __init__(self, **constant: str) -> None:
+        self._constant = constant
+        self._open: dict[int, str] = {}
+        self._number = 0
+
+    def ask(self, step: str, method: str, **params: object) -> bytes:
+        """A request, whose answer belongs to `step`."""
+        self._number += 1
+        if len(self._open) < REQUESTS:
+            self._open[self._number] = step
+        return self._line(method=method, id=self._number, params=params)
+
+    def tell(self, method: str, **params: object) -> bytes:
+        """A notification."""
+        return self._line(method=method, params=params)
+
+    def answer(self, identity: object, **body: object) -> bytes:
+        """The answer to a request of the program's: `result` or `error`."""
+        return self._line(id=identity, **body)
+
+    def refuse(self, identity: object, method: object) -> bytes:
+        """The answer to a request that we have nothing for."""
+        return self.answer(identity, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"})
+
+    def waits(self, step: str) -> bool:
+        """Whether a request of this step is open."""
+        return step in self._open.values()
+
+    def heard(self, message: Mapping[str, Any]) -> Heard | None:
+        """An answer of the program's; None for one to nothing that was asked."""
+        identity = message.get("id")
+        step = self._open.pop(identity, None) if identity.__class__ is int else None
+        if step is None:
+            return None
+        result, error = message.get("result"), message.get("error")
+        if error is not None and not isinstance(error, dict):
+            error = {"message": str(error)}
+        return Heard(step, result if isinstance(result, dict) else {}, error)
+
+    def _line(self, **message: object) -> bytes:
+        return dump({**self._constant, **message}) + b"\n"

@@ -1,0 +1,291 @@
+"""One `codex app-server`: the thread that it holds, and what it was asked. Measured with 0.169.0.
+
+Sans-IO: each method gives the bytes of whole lines. A thread is opened step by step, each by the answer to the step
+before: `initialize`, `config/read`, then `thread/start` (or resume, fork), then `turn/start`. A message that comes
+earlier waits. Its lines are JSON-RPC without the word `jsonrpc`.
+"""
+
+from collections.abc import Callable, Mapping
+
+from shim.core.claude.messages import Kinds, Message
+from shim.core.reading.json_text import dump
+from shim.core.reading.typed import Any, NamedTuple
+from shim.profiles.acp.peer import Heard, Peer
+from shim.profiles.acp.servers import UNNAMED
+
+QUESTIONS = 1000  # of codex's that wait for their answer
+SERVERS = 100  # of MCP, that are told to ask
+GREETING, CONFIG, THREAD, TURN, STEERING, STOPPING = "greeting", "config", "thread", "turn", "steering", "stopping"
+TAKES: Kinds = frozenset(("image", "url"))
+ASKS = {"approvalPolicy": "untrusted"}  # it asks before each command and each patch, in every sandbox
+# Experimental: what asks a person, `request_user_input`, and `excludeTurns`.
+ABILITIES = {"experimentalApi": True, "requestAttestation": False}
+PROMPTING = {"default_tools_approval_mode": "prompt"}  # it asks about each tool of such a server
+BYPASS_TRUST = "bypass_hook_trust"  # a hook that nobody has reviewed is left out without a word, also ours
+
+
+class Opening(NamedTuple):
+    """How a thread begins. `resume` is the id of one that goes on, in another one if `fork`.
+
+    `instructions` stand behind codex's own, `servers` of MCP beside those that codex is set up with: name →
+    configuration as Claude has it. `config` gives the settings of the thread for the names of all servers.
+    """
+
+    cwd: str
+    config: Callable[[list[str]], Mapping[str, Any]]
+    resume: str | None = None
+    fork: bool = False
+    model: str | None = None
+    effort: str | None = None
+    instructions: str = ""
+    servers: Mapping[str, Mapping[str, Any]] = {}
+
+
+class Question(NamedTuple):
+    """A request of codex's that waits. It is allowed once all its `parts`, calls of Claude's, are."""
+
+    identity: object
+    kind: str
+    parts: set[str]
+
+
+class Thread:
+    """One thread. It is greeted again when another child takes its place."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self.outbox: list[bytes] = []
+        self.session = self.turn = ""
+        self.cwd = ""  # as codex names it
+        self.greeted = False  # False where a recording is read, of which our half is not known
+        self.usable = True  # whether a thread is there, or may come
+        self.peer = Peer()
+        self._opening = Opening("", lambda servers: {})
+        self._waiting: Message | None = None
+        self.steering = 0  # messages of this turn that codex has not taken
+        self._stopped = False  # the turn that is about to begin is not wanted any more
+        self._own_model: str | None = None
+        self._told: str | None = None  # the model that the next turn is to have, where it is another one
+        self._questions: dict[str, Question] = {}  # by each part
+        self.answered: list[tuple[str, str]] = []  # calls that asked a person, and what was answered; "" is no
+
+    def greet(self, opening: Opening) -> bytes:
+        self._reset()  # another child knows nothing of what was before
+        self.greeted, self._opening = True, opening
+        client = {"name": "claude-shim", "title": None, "version": "1"}
+        return self.peer.ask(GREETING, "initialize", clientInfo=client, capabilities=ABILITIES)
+
+    def prompt(self, message: Message) -> bytes:
+        """The message of a turn; nothing yet while there is no thread."""
+        self.turn, self._stopped, self.steering = "", False, 0
+        if not self.session:
+            self._waiting = message
+            return b""
+        more: dict[str, object] = {} if self._told is None else {"model": self._told}
+        if self._opening.effort is not None:
+            more["effort"] = self._opening.effort
+        self._told = None
+        return self.peer.ask(TURN, "turn/start", threadId=self.session, input=_input(message), **ASKS, **more)
+
+    def steer(self, message: Message) -> bytes | None:
+        """A message into the turn that runs; None where no turn is known to run."""
+        if not self.turn:
+            return None
+        self.steering += 1
+        said = {"threadId": self.session, "expectedTurnId": self.turn, "input": _input(message)}
+        return self.peer.ask(STEERING, "turn/steer", **said)
+
+    def stop(self) -> bytes:
+        """Stop the turn: codex ends it by itself. A message that waits is never said."""
+        self._waiting, self._stopped = None, True
+        if not self.turn:  # it is stopped when codex names it
+            return b""
+        return self.peer.ask(STOPPING, "turn/interrupt", threadId=self.session, turnId=self.turn)
+
+    def set_model(self, name: str | None) -> bytes | None:
+        """Another model from the next turn on, None is codex's own; gives back None where that one is not known."""
+        self._opening = self._opening._replace(model=name)
+        if not self.session:
+            return b""
+        self._told = self._own_model if name is None else name
+        return None if self._told is None else b""
+
+    def set_effort(self, level: str) -> bytes:
+        """Another effort from the next turn on."""
+        self._opening = self._opening._replace(effort=level)
+        return b""
+
+    @property
+    def model(self) -> str | None:
+        """The model that answers: the one that was asked for, or codex's own."""
+        return self._opening.model or self._own_model
+
+    def begun(self, turn: str) -> None:
+        """codex named the turn that runs."""
+        if turn == self.turn:
+            return
+        self.turn = turn
+        if self._stopped:
+            self.outbox.append(self.stop())
+
+    def over(self) -> None:
+        """The turn has ended."""
+        self.turn = ""
+
+    # -- its questions -------------------------------------------------------------------------------------
+
+    def question(self, identity: object, kind: str, calls: list[str]) -> list[str]:
+        """The names under which the parts of a question wait for `decide`; none where it was refused at once."""
+        if not calls or len(self._questions) + len(calls) > QUESTIONS:
+            self.outbox.append(self.refusal(identity, kind))
+            return []
+        said = dump(identity).decode()
+        names = [f"{said}.{place}" for place in range(len(calls))]
+        question = Question(identity, kind, set(names))
+        self._questions |= dict.fromkeys(names, question)
+        return names
+
+    def decide(self, name: str, *, allow: bool, stop: bool, answers: Mapping[str, Any] | None = None) -> bytes:
+        """The answer to a part of a question. What would allow more than this call is never chosen."""
+        question = self._questions.pop(name, None)
+        if question is None:
+            return b""
+        if allow:
+            question.parts.discard(name)
+            if question.parts:
+                return b""
+            if question.kind == USER_INPUT:
+                self.answered.append((name, dump(answers or {}).decode()))
+            return self.peer.answer(question.identity, result=_allowed(question.kind, answers or {}))
+        for other in question.parts:
+            self._questions.pop(other, None)
+        if question.kind == USER_INPUT:
+            self.answered.append((name, ""))
+        return self.refusal(question.identity, question.kind, stop=stop)
+
+    def refusal(self, identity: object, kind: str, *, stop: bool = False) -> bytes:
+        """No, in the words of a question. `stop`: the turn is to end with it."""
+        if kind == USER_INPUT:
+            return self.peer.answer(identity, result={"answers": {}})
+        if kind == ELICITATION:
+            said = {"action": "cancel" if stop else "decline", "content": None, "_meta": None}
+            return self.peer.answer(identity, result=said)
+        return self.peer.answer(identity, result={"decision": "cancel" if stop else "decline"})
+
+    # -- the steps -----------------------------------------------------------------------------------------
+
+    def hear(self, message: Mapping[str, Any]) -> Heard | None:
+        """An answer of codex's; None for one to nothing that was asked."""
+        heard = self.peer.heard(message) if self.greeted else _form_of(message)
+        if heard is None:
+            return None
+        if heard.error is not None:
+            if heard.step in (GREETING, THREAD):
+                self._waiting, self.usable = None, False
+            if heard.step != CONFIG:
+                return heard
+        if heard.step == STEERING:
+            self.steering = max(0, self.steering - 1)
+        if heard.step == THREAD:
+            self.session = str(_table(heard.result.get("thread")).get("id") or "")
+            self.cwd = str(heard.result.get("cwd") or "")
+            model = heard.result.get("model")
+            if self._opening.model is None and isinstance(model, str):
+                self._own_model = model
+        if self.greeted:
+            self._go_on(heard)
+        return heard
+
+    def _go_on(self, heard: Heard) -> None:
+        if heard.step == GREETING:
+            cwd = self._opening.cwd
+            self.outbox += [self.peer.tell("initialized"), self.peer.ask(CONFIG, "config/read", cwd=cwd)]
+        elif heard.step == CONFIG:
+            self.outbox.append(self._open(_table(_table(heard.result.get("config")).get("mcp_servers"))))
+        elif heard.step == THREAD and self._waiting is not None:
+            message, self._waiting = self._waiting, None
+            self.outbox.append(self.prompt(message))
+        elif heard.step == TURN:
+            self.begun(str(_table(heard.result.get("turn")).get("id") or ""))
+
+    def _open(self, servers: Mapping[str, Any]) -> bytes:
+        """A new thread, or the one that goes on."""
+        opening = self._opening
+        own = {UNNAMED.sub("_", name): _server(server) for name, server in opening.servers.items()}
+        named = [name for name in {**own, **servers} if not UNNAMED.search(name)][:SERVERS]
+        config = {BYPASS_TRUST: True, **opening.config(named), **_asking(servers, named)}
+        config |= {f"mcp_servers.{name}": {**server, **PROMPTING} for name, server in own.items()}
+        said: dict[str, object] = {"cwd": opening.cwd, "config": config, **ASKS}
+        if opening.model is not None:
+            said["model"] = opening.model
+        if opening.instructions:
+            said["developerInstructions"] = opening.instructions
+        if opening.resume is None:
+            return self.peer.ask(THREAD, "thread/start", **said)
+        way = "fork" if opening.fork else "resume"
+        return self.peer.ask(THREAD, f"thread/{way}", threadId=opening.resume, excludeTurns=True, **said)
+
+
+COMMAND = "item/commandExecution/requestApproval"
+PATCH = "item/fileChange/requestApproval"
+USER_INPUT = "item/tool/requestUserInput"
+ELICITATION = "mcpServer/elicitation/request"
+PERMISSIONS = "item/permissions/requestApproval"
+
+
+def _allowed(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Yes to this call alone, in the words of a question."""
+    if kind == USER_INPUT:
+        return {"answers": answers}
+    if kind == ELICITATION:
+        return {"action": "accept", "content": {}, "_meta": None}
+    return {"decision": "accept"}
+
+
+def _asking(servers: Mapping[str, Any], named: list[str]) -> dict[str, str]:
+    """The settings by which the servers ask about each of their tools, also about those that say they only read."""
+    found: dict[str, str] = {}
+    for name in named:
+        if name in servers:
+            found |= {f"mcp_servers.{name}.{key}": value for key, value in PROMPTING.items()}
+        for tool, own in _table(_table(servers.get(name)).get("tools")).items():
+            if "approval_mode" in _table(own):
+                found[f"mcp_servers.{name}.tools.{tool}.approval_mode"] = "prompt"
+    return found
+
+
+def _server(server: Mapping[str, Any]) -> dict[str, Any]:
+    """A server of MCP as codex has it."""
+    if isinstance(server.get("url"), str):
+        return {"url": server["url"], "http_headers": dict(_table(server.get("headers")))}
+    arguments = server.get("args")
+    return {
+        "command": str(server.get("command") or ""),
+        "args": [str(word) for word in arguments] if isinstance(arguments, list) else [],
+        "env": {str(key): str(value) for key, value in _table(server.get("env")).items()},
+    }
+
+
+def _input(message: Message) -> list[dict[str, Any]]:
+    """A message as codex takes it: texts, and images by their address or as they are."""
+    found: list[dict[str, Any]] = []
+    for part in message.given(TAKES):
+        if part.kind == "image":
+            found.append({"type": "image", "url": part.url or f"data:{part.media_type};base64,{part.data}"})
+        else:
+            found.append({"type": "text", "text": part.text, "text_elements": []})
+    return found
+
+
+def _form_of(message: Mapping[str, Any]) -> Heard | None:
+    """An answer in a recording, whose step shows in its form."""
+    result = message.get("result")
+    if isinstance(result, dict) and isinstance(result.get("thread"), dict):
+        return Heard(THREAD, result)
+    return Heard(CONFIG, {})
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,332 @@
+"""codex driven by its app-server, so that a frontend is asked about each call: the real program, a scripted model.
+
+What every agent does that asks is in `test_acp`, what rules and modes keep codex from in `test_hooked_vendors`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontend import Frontend
+from place import Line
+from scripts import REPLY, REPLY_AFTER_TOOL, Call, Reply, Request, ScriptedServer
+from test_acp import ASKING, Conversation, made
+from test_hooked_vendors import LET_OUT, MADE, SERVER, STEP, STEPPING_CODEX, SUBAGENTS, Stepping, SteppingResponses
+from vendor_setups import CODEX
+
+pytestmark = pytest.mark.e2e
+
+of_codex = pytest.mark.parametrize("vendor", [CODEX], ids=str, indirect=True)
+stepping = pytest.mark.parametrize("vendor", [STEPPING_CODEX], ids=str, indirect=True)
+BYPASS = ("--dangerously-skip-permissions",)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # 1 x 1
+QUESTION = {"header": "Color", "id": "color", "question": "Which color?"}
+OPTIONS = [{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}]
+
+
+class AtOnce(SteppingResponses):
+    """A model that makes all calls of `steps` in one reply."""
+
+    def _reply(self, request: Request, number: int) -> Reply:
+        told = [one for one in request.messages if str(one.get("type")).endswith("_output")]
+        if told or request.script != "hidden":
+            return super()._reply(request, number) if request.script != "hidden" else Reply(REPLY_AFTER_TOOL)
+        calls = (Call(f"call_{number}_{place}", name, given) for place, (name, given) in enumerate(self.steps))
+        return Reply("Both.", calls=tuple(calls))
+
+
+at_once = pytest.mark.parametrize("vendor", [replace(CODEX, server=AtOnce)], ids=str, indirect=True)
+
+
+def shell(command: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "exec_command", {"cmd": command, **more}
+
+
+def outputs(model: ScriptedServer) -> str:
+    """What the model was told of its calls."""
+    items = model.requests[-1].messages
+    return json.dumps([item["output"] for item in items if str(item.get("type")).endswith("_output")])
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+@of_codex
+def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(frontend: Frontend) -> None:
+    rules = Path(frontend.environment["HOME"]) / ".codex" / "rules" / "default.rules"
+    rules.parent.mkdir()
+    rules.write_text(LET_OUT)
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send(f"[[shell]] touch {MADE}")
+    question = conversation.until("can_use_tool", "result")
+    assert question["request"]["input"] == {"command": f"touch {MADE}"}
+    assert made(frontend) == set()
+    conversation.answer(question, allow=False)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert made(frontend) == set()
+
+
+@at_once
+def test_two_questions_are_open_at_once_and_answered_in_the_other_order(frontend: Frontend, model: Stepping) -> None:
+    model.steps = [shell("touch one"), shell("touch two")]
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send(STEP)
+    first, second = conversation.until("can_use_tool"), conversation.until("can_use_tool")
+    names = [line["request"]["input"]["command"].removeprefix("touch ") for line in (first, second)]
+    assert sorted(names) == ["one", "two"]
+    conversation.answer(second, allow=True)
+    conversation.answer(first, allow=False)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert made(frontend) == {names[1]}
+
+
+@pytest.mark.full
+@of_codex
+def test_a_patch_is_asked_about_with_what_it_changes(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send(f"[[edit]] {frontend.folder / 'hello.txt'}")
+    question = conversation.until("can_use_tool")["request"]
+    assert question["tool_name"] == "Edit"
+    assert "hello world\n" in question["input"]["old_string"]
+    assert "HELLO world\n" in question["input"]["new_string"]
+    conversation.answer({"request": question, **conversation.lines[-1]}, allow=True)
+    conversation.until("result")
+    assert (frontend.folder / "hello.txt").read_text().startswith("HELLO")
+
+
+@pytest.mark.full
+@of_codex
+def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[shell]] touch one")
+    question = conversation.until("can_use_tool")
+    said = {"behavior": "deny", "message": "no", "interrupt": True}
+    response = {"subtype": "success", "request_id": question["request_id"], "response": said}
+    conversation.process.send({"type": "control_response", "response": response})
+    assert conversation.until("result")["subtype"] == "error_during_execution"
+    conversation.send("[[text]] hi")
+    assert conversation.until("result")["result"] == REPLY
+    assert made(frontend) == set()
+
+
+@pytest.mark.full
+@of_codex
+def test_a_call_that_was_changed_is_not_run(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[shell]] touch one")
+    question = conversation.until("can_use_tool")
+    question["request"]["input"] = {"command": "touch two"}
+    conversation.answer(question, allow=True)
+    conversation.until("result")
+    assert "with another input only" in str(conversation.results()[0])
+    assert made(frontend) == set()
+
+
+@pytest.mark.full
+@stepping
+def test_the_model_asks_the_person_and_gets_the_answer(frontend: Frontend, model: Stepping) -> None:
+    model.steps = [("request_user_input", {"questions": [{**QUESTION, "options": OPTIONS}]})]
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send(STEP)
+    question = conversation.until("can_use_tool")
+    assert question["request"]["tool_name"] == "AskUserQuestion"
+    question["request"]["input"]["answers"] = {QUESTION["question"]: "Blue"}
+    conversation.answer(question, allow=True)
+    conversation.until("result")
+    assert "Blue" in outputs(model)
+
+
+# -- nothing runs unasked ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@stepping
+def test_a_tool_that_says_it_only_reads_is_asked_about(frontend: Frontend, model: Stepping) -> None:
+    """codex itself runs such a tool unasked."""
+    model.steps = [("mcp__srv.tool", {})]
+    (frontend.folder.parent / "server.py").write_text(SERVER)
+    words = [str(frontend.folder.parent / "server.py"), str(frontend.folder / MADE)]
+    servers = {"mcpServers": {"srv": {"command": sys.executable, "args": words}}}
+    conversation = Conversation(frontend, *ASKING, "--mcp-config", json.dumps(servers))
+    conversation.send(STEP)
+    question = conversation.until("can_use_tool")
+    assert question["request"]["tool_name"] == "mcp__srv__tool"
+    conversation.answer(question, allow=False)
+    conversation.until("result")
+    assert made(frontend) == set()
+    conversation.send("[[call]] mcp__srv.tool {}")
+    conversation.answer(conversation.until("can_use_tool"), allow=True)
+    conversation.until("result")
+    assert made(frontend) == {MADE}
+
+
+@pytest.mark.full
+@stepping
+def test_what_codex_does_not_ask_about_is_refused(frontend: Frontend, model: Stepping) -> None:
+    """An image outside of the folder, a terminal to type into, the search of the web."""
+    image = frontend.folder.parent / "pixel.png"
+    image.write_bytes(base64.b64decode(PIXEL))
+    model.steps = [("view_image", {"path": str(image)}), shell("bash", tty=True)]
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send(STEP)
+    while conversation.until("can_use_tool", "result")["type"] != "result":
+        conversation.answer(conversation.lines[-1], allow=True)
+    assert PIXEL not in json.dumps(model.requests[-1].body)
+    assert "TTY execution is disabled" in outputs(model)
+    assert "web_search" not in [tool["type"] for tool in model.requests[0].body["tools"]]
+    denied = conversation.lines[-1]["permission_denials"]
+    assert [one["tool_name"] for one in denied] == ["Read"]
+
+
+@pytest.mark.full
+@stepping
+def test_the_command_of_a_subagent_is_asked_about(frontend: Frontend, model: Stepping) -> None:
+    model.steps, model.below = list(SUBAGENTS[STEPPING_CODEX]), [shell("touch below")]
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send(STEP)
+    question = conversation.until("can_use_tool", "result")
+    assert question["request"]["input"]["command"] == "touch below"
+    assert made(frontend) == set()
+    conversation.answer(question, allow=False)
+    conversation.until("result")
+    assert made(frontend) == set()
+
+
+@pytest.mark.full
+@of_codex
+def test_the_mode_that_an_answer_sets_binds_the_next_call_of_the_turn(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING, *BYPASS)
+    conversation.send("[[shell]] touch one")
+    conversation.until("result")
+    conversation.order(subtype="set_permission_mode", mode="plan")
+    conversation.send("[[shell]] touch two")
+    conversation.until("result")
+    assert made(frontend) == {"one"}
+
+
+# -- turns -------------------------------------------------------------------------------------------------------------
+
+
+@of_codex
+def test_a_text_comes_in_pieces_and_the_result_counts_its_tokens(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, "--include-partial-messages")
+    conversation.send("[[think]] hi")
+    result = conversation.until("result")
+    events = [line["event"] for line in conversation.lines if line["type"] == "stream_event"]
+    kinds = [event["delta"]["type"] for event in events if event["type"] == "content_block_delta"]
+    assert kinds.count("text_delta") > 1 and kinds.count("thinking_delta") > 1
+    assert result["result"] == REPLY
+    assert (
+        result["usage"] | {"input_tokens": 100, "cache_read_input_tokens": 20, "output_tokens": 30} == result["usage"]
+    )
+    assert list(result["modelUsage"]) == ["mock-1"]
+
+
+@pytest.mark.full
+@of_codex
+def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *BYPASS)
+    conversation.send("[[shell]] touch begun; sleep 60; touch ended")
+    while "begun" not in made(frontend):
+        time.sleep(0.05)
+    conversation.order(subtype="interrupt")
+    assert conversation.until("result")["subtype"] == "error_during_execution"
+    conversation.send("[[text]] hi")
+    assert conversation.until("result")["result"] == REPLY
+    assert made(frontend) == {"begun"}
+
+
+@pytest.mark.full
+@of_codex
+def test_a_message_steers_the_turn_that_runs(frontend: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[shell]] touch one")
+    question = conversation.until("can_use_tool")
+    conversation.send("[[text]] rather say hello")
+    conversation.answer(question, allow=True)
+    result = conversation.until("result")
+    said = [json.dumps(request.body) for request in model.requests]
+    assert any("rather say hello" in one for one in said)
+    if result["result"] != REPLY:  # it came too late for the turn, and has one of its own
+        assert conversation.until("result")["result"] == REPLY
+
+
+@pytest.mark.full
+@of_codex
+def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
+    first = Conversation(frontend, *ASKING)
+    first.send("[[text]] the number is 42")
+    session = first.until("result")["session_id"]
+    first.process.close_stdin()
+    for flags, same in ((("--resume", session), True), (("--resume", session, "--fork-session"), False)):
+        again = Conversation(frontend, *ASKING, *flags)
+        again.send("[[text]] which number?")
+        result = again.until("result")
+        assert (result["session_id"] == session) is same
+        assert result["usage"]["input_tokens"] == 100
+        assert "the number is 42" in json.dumps(model.requests[-1].body)
+        again.process.close_stdin()
+
+
+@pytest.mark.full
+@of_codex
+def test_another_model_answers_the_next_message(frontend: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[text]] one")
+    conversation.until("result")
+    conversation.order(subtype="set_model", model=CODEX.second_model)
+    conversation.send("[[text]] two")
+    result = conversation.until("result")
+    assert [request.model for request in model.requests] == [model.requests[0].model, CODEX.second_model]
+    assert CODEX.second_model in result["modelUsage"]
+
+
+@pytest.mark.full
+@of_codex
+def test_an_image_of_a_message_reaches_the_model(frontend: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
+    blocks: list[Line] = [{"type": "image", "source": source}, {"type": "text", "text": "[[text]] look"}]
+    conversation.process.send({"type": "user", "message": {"role": "user", "content": blocks}})
+    assert conversation.until("result")["result"] == REPLY
+    assert "data:image/png;base64," in json.dumps(model.requests[-1].body)
+
+
+# -- against `codex exec` ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@of_codex
+def test_the_first_text_comes_no_later_than_from_a_process_a_message(
+    frontend: Frontend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In pairs, because the machine is not quiet; the figures are printed."""
+    settings = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
+    kept, pairs = settings.read_text(), []
+    for _ in range(5):
+        pair = []
+        for driver in ('driver = "one-way"\n', ""):
+            settings.write_text(kept + driver)
+            conversation = Conversation(frontend, "--include-partial-messages")
+            began = time.monotonic()
+            conversation.send("[[text]] hi")
+            conversation.until("stream_event")
+            pair.append(time.monotonic() - began)
+            conversation.until("result")
+            conversation.process.close_stdin()
+        pairs.append(pair)
+    one_way, two_way = map(statistics.median, zip(*pairs, strict=True))
+    ratio = statistics.median(two / one for one, two in pairs)
+    with capsys.disabled():
+        sys.stdout.write(f"\nfirst text: exec {one_way:.2f} s, app-server {two_way:.2f} s, {ratio:.2f} times as long\n")
+    assert ratio < 2

@@ -1,0 +1,106 @@
+"""A codex app-server that is played by hand, and what it is told."""
+
+import json
+
+from support import STABLE_IDENTITY, terms_of
+
+from shim.core.claude.argv.parse import parse as parse_arguments
+from shim.core.claude.messages import Message
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.claude.permissions import Decision
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.turn.outcome import Exit
+from shim.core.vendor.commands import Ask, TellChild
+from shim.core.vendor.pump import Pump
+from shim.core.vendor.translation import Translation
+from shim.core.vendor.vendor import Request
+from shim.vendors import find
+
+THREAD, TURN = "t1", "u1"
+GREETED = {"id": 1, "result": {"userAgent": "x"}}
+SERVER = {"command": "srv", "tools": {"get": {"approval_mode": "approve"}, "make": {}}}
+CONFIG = {"id": 2, "result": {"config": {"mcp_servers": {"srv": SERVER}}}}
+OPENED = {"id": 3, "result": {"thread": {"id": THREAD}, "model": "m1", "cwd": "/w"}}
+BEGUN = {"id": 4, "result": {"turn": {"id": TURN}}}
+COMMAND = {"type": "commandExecution", "id": "c1", "command": "/bin/bash -lc ': claude-shim;ls'", "cwd": "/w"}
+COUNTS = {"inputTokens": 120, "cachedInputTokens": 20, "cacheWriteInputTokens": 0, "outputTokens": 30}
+
+
+def said(method, thread=THREAD, **params):
+    return {"method": method, "params": {"threadId": thread, "turnId": TURN, **params}}
+
+
+def started(item, thread=THREAD):
+    return said("item/started", thread, item=item)
+
+
+def completed(item, thread=THREAD, **fields):
+    return said("item/completed", thread, item=item | {"status": "completed"} | fields)
+
+
+def delta(words, item="m1", thread=THREAD):
+    return said("item/agentMessage/delta", thread, itemId=item, delta=words)
+
+
+def question(identity=7, method="item/commandExecution/requestApproval", thread=THREAD, **params):
+    given = {"itemId": "c1", "command": COMMAND["command"], "cwd": "/w", "kind": "command"} | params
+    return {"id": identity, **said(method, thread, **given)}
+
+
+def done(status="completed", turn=TURN, **fields):
+    return said("turn/completed", turn={"id": turn, "status": status, "error": None} | fields)
+
+
+class Talk:
+    """An app-server and what it is told; `lines` is what the frontend has."""
+
+    def __init__(self, *words, resume=None, servers=None):
+        vendor = find("codex").program.two_way()
+        self.speech = vendor.speech()
+        reader = self.speech.reader(vendor.translator)
+        self.pump = Pump(
+            Translation(reader, terms_of("codex"), ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]))
+        )
+        self.lines, self.told, self.asked = b"", b"", []
+        request = Request(parse_arguments(words), "", resume=resume, policy=Policy(place=Place("/w", "/h")))
+        if servers is not None:
+            request = request._replace(servers=request.servers._replace(given=servers))
+        self.told += self.speech.hello(request._replace(judge=("judge",), listens=True))
+
+    def prompt(self, message="hi"):
+        self.told += self.speech.prompt(message if isinstance(message, Message) else Message(message))
+        return self
+
+    def begun(self):
+        """A thread is open, and a turn runs in it."""
+        return self.prompt().says(GREETED, CONFIG, OPENED, BEGUN)
+
+    def says(self, *messages):
+        data = b"".join(json.dumps(message, separators=(",", ":")).encode() + b"\n" for message in messages)
+        said, commands = self.pump.feed(data)
+        self.lines += said
+        self.told += b"".join(command.line for command in commands if isinstance(command, TellChild))
+        self.asked += [command.permission for command in commands if isinstance(command, Ask)]
+        return self
+
+    def answer(self, allow, place=0, **more):
+        self.told += self.speech.decide(self.asked.pop(place), Decision(allow, **more))
+        return self
+
+    def end(self):
+        said, _ = self.pump.close(Exit(0, None))
+        self.lines += said
+        return self
+
+    @property
+    def lines_told(self):
+        return [json.loads(line) for line in self.told.splitlines()]
+
+    def last(self):
+        return self.lines_told[-1]
+
+    def blocks(self, kind):
+        lines = [json.loads(line) for line in self.lines.splitlines()]
+        contents = [line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")]
+        return [block for content in contents for block in content if block["type"] == kind]
