@@ -307,7 +307,7 @@ class Link:
 
     def _choose(self, step: str, option: Mapping[str, Any], value: object) -> bytes:
         said = {"sessionId": self.session, "configId": option.get(self.version.option), "value": value}
-        return self._ask(step, "session/set_config_option", **said)
+        return self._ask(step, "session/set_config_option", **said, **self.version.value)
 
     def _option(self, category: str) -> Mapping[str, Any] | None:
         """The agent's option for the model, the mode or the effort, where it has options."""

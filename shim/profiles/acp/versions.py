@@ -28,6 +28,7 @@ class Version(NamedTuple):
     number   as it is said in `initialize`
     answers  the answer to a prompt is the end of its turn; otherwise it says that the prompt was taken
     option   the key of an option's own name
+    value    what stands beside a value of an option
     way      how a session goes on (resume, load or fork), by the answer to `initialize` and whether it is to be forked
     server   a server of MCP in the words of this version, by what the agent can do; None for one that it cannot reach
     subject  what a question is about, by its parameters and its id; None where it says nothing that can be judged
@@ -36,6 +37,7 @@ class Version(NamedTuple):
     number: int
     answers: bool
     option: str
+    value: Mapping[str, str]
     way: Callable[[Mapping[str, Any], bool], str]
     server: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any] | None]
     subject: Callable[[Mapping[str, Any], object], Subject | None]
@@ -90,8 +92,8 @@ def _second_subject(question: Mapping[str, Any], identity: object) -> Subject | 
     return Subject({**call, "rawInput": {"command": command, "directory": folder}}, whole=True)
 
 
-FIRST = Version(1, True, "id", _first_way, _first_server, _first_subject)
-SECOND = Version(2, False, "configId", _second_way, _second_server, _second_subject)
+FIRST = Version(1, True, "id", {}, _first_way, _first_server, _first_subject)
+SECOND = Version(2, False, "configId", {"type": "id"}, _second_way, _second_server, _second_subject)
 VERSIONS = {version.number: version for version in (FIRST, SECOND)}
 
 

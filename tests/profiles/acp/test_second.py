@@ -300,7 +300,7 @@ def test_the_mode_is_an_option():
     session = {"id": 2, "result": {"sessionId": "s1", "configOptions": [option]}}
     line = told(GREETED, session, mode="plan")[-1]
     assert line["method"] == "session/set_config_option"
-    assert line["params"] == {"sessionId": "s1", "configId": "agent-mode", "value": "plan"}
+    assert line["params"] == {"sessionId": "s1", "configId": "agent-mode", "value": "plan", "type": "id"}
 
 
 def test_lines_that_come_as_one_list_are_read_one_by_one():

@@ -1,0 +1,246 @@
+"""Agents of the Agent Client Protocol that are made with its official packages, below the drop-in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from box import Box, Running
+from jsonschema import Draft202012Validator
+from place import Line
+from programs import node, npm_folder
+
+from tests.conversation.test_conversation import CONVERSE, results, user
+from tests.conversation.test_conversation import request as control
+from tests.conversation.test_two_way import ASKING, answer
+
+pytestmark = pytest.mark.e2e
+schema = pytest.importorskip("acp.schema")
+
+PEERS = Path(__file__).with_name("peers")
+PROFILE = """
+schema = 1
+id = "peer"
+unattended = true
+listed = ["Bash"]
+
+[launch]
+command = ["peer"]
+argv = []
+prompt = {{ via = "stdin" }}
+
+[launch.permission_args]
+default = []
+
+[acp]
+argv = []
+permission_args = {{ default = [], plan = [], bypassPermissions = [] }}
+modes = {{ default = "build", plan = "plan" }}
+tool_name = "title"
+asks = ["Bash"]
+draft = {draft}
+
+[tools]
+bash = {{ name = "Bash" }}
+
+[stream]
+text = "delta"
+end = {{ ok_exit = [0], result = "synthesize" }}
+
+[[event]]
+match = {{ type = "text" }}
+emit = "text"
+text = "text"
+"""
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def peer(box: Box) -> Start:
+    """A conversation with the agent of the Python package."""
+
+    @contextmanager
+    def start(*flags: str, draft: bool = False, program: str = "") -> Iterator[Running]:
+        folder = box.config.parent / "vendors"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "peer.toml").write_text(PROFILE.format(draft=str(draft).lower()))
+        child = box.program("peer", f'exec {program or f"{sys.executable} {PEERS}/agent.py"} "$@"\n')
+        environment = {"SHIM_VENDOR": "peer", "SHIM_BIN": child, "AGENT_LOG": str(box.path / "heard")}
+        with box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment) as running:
+            yield running
+
+    return start
+
+
+def heard(box: Box) -> list[Line]:
+    return [json.loads(line) for line in (box.path / "heard").read_text().splitlines()]
+
+
+def said_after(running: Running, *words: str) -> Any:
+    running.say(user("\n".join(words)))
+    running.read_until(b'"type":"result"')
+    return running.hang_up()
+
+
+def decide(running: Running, allow: bool) -> Line:
+    asked: Line = running.line_with(b'"subtype":"can_use_tool"')
+    body = {"behavior": "allow", "updatedInput": asked["request"]["input"]}
+    running.say(answer(asked["request_id"], **(body if allow else {"behavior": "deny", "message": "rather not"})))
+    return asked["request"]
+
+
+# -- version 1, the Python package ------------------------------------------------------------------------------------
+
+
+def test_text_thoughts_and_plans_come_through(peer: Start) -> None:
+    with peer(*ASKING) as running:
+        done = said_after(running, "[[think]]", "[[plan]]", "[[text]]")
+    blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    assert [block["type"] for block in blocks] == ["thinking", "tool_use", "text"]
+    assert blocks[1]["input"] == {"todos": [{"content": "look", "status": "in_progress", "activeForm": "look"}]}
+    assert done.result["result"] == "Hello."
+
+
+@pytest.mark.parametrize("allow", [True, False])
+def test_a_command_runs_only_where_it_was_allowed(box: Box, peer: Start, allow: bool) -> None:
+    with peer(*ASKING) as running:
+        running.say(user("[[shell]] touch made"))
+        assert decide(running, allow)["input"] == {"command": "touch made"}
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert (box.cwd / "made").exists() is allow
+    assert done.result["result"] == ("It ran." if allow else "Then not.")
+
+
+def test_an_interrupt_leaves_the_agent_for_the_next_message(peer: Start) -> None:
+    with peer(*ASKING, "--include-partial-messages") as running:
+        running.say(user("[[slow]]"))
+        running.read_until(b"Hold on")
+        running.say(control("i1", subtype="interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("[[memory]]"))
+        running.read_until(b"[[slow]] / [[memory]]")
+        done = running.hang_up()
+    assert [line["subtype"] for line in results(done)] == ["error_during_execution", "success"]
+
+
+def test_a_mode_is_set_in_the_session(peer: Start) -> None:
+    with peer(*ASKING, "--permission-mode", "plan") as running:
+        done = said_after(running, "[[mode]]")
+    assert done.result["result"] == "I plan."
+
+
+def test_a_file_of_ours_is_not_given(peer: Start) -> None:
+    with peer(*ASKING) as running:
+        done = said_after(running, "[[file]]")
+    assert done.result["result"].startswith("refused: ")
+
+
+MODELS = {
+    "initialize": "InitializeRequest",
+    "session/new": "NewSessionRequest",
+    "session/prompt": "PromptRequest",
+    "session/cancel": "CancelNotification",
+    "session/set_mode": "SetSessionModeRequest",
+}
+
+
+def test_every_line_for_the_agent_is_one_of_the_schemas(box: Box, peer: Start) -> None:
+    with peer(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
+        running.say(user("[[shell]] touch made"))  # which a plan does not let run
+        running.read_until(b'"type":"result"')
+        running.say(user("[[slow]]"))
+        running.read_until(b"Hold on")
+        running.say(control("i1", subtype="interrupt"))
+        running.read_until(b'"terminal_reason":"aborted')
+        running.hang_up()
+    lines = heard(box)
+    assert {line["method"] for line in lines if "method" in line} == MODELS.keys()
+    for line in lines:
+        name = MODELS[line["method"]] if "method" in line else "RequestPermissionResponse"
+        body = line["params"] if "method" in line else line["result"]
+        read = getattr(schema, name).model_validate(body)
+        assert read.model_dump(mode="json", by_alias=True, exclude_unset=True) == body
+
+
+# -- the draft of version 2, the TypeScript SDK -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def second(peer: Start) -> Start:
+    """A conversation with the agent of the TypeScript SDK, which is offered version 2."""
+    packages = npm_folder("@agentclientprotocol/sdk") / "node_modules"
+    program = f"env SDK={packages.parent} {node(24)} {PEERS}/agent.mjs"
+    return lambda *flags: peer(*flags, draft=True, program=program)
+
+
+def test_a_turn_of_version_2_ends_with_its_state(second: Start) -> None:
+    with second(*ASKING) as running:
+        running.say(user("[[think]]\n[[twice]]"))
+        running.read_until(b'"type":"result"')
+        running.say(user("[[memory]]"))
+        running.read_until(b"[[twice]] / [[memory]]")
+        done = running.hang_up()
+    assert [line["subtype"] for line in results(done)] == ["success", "success"]
+    assert results(done)[0]["result"] == "Hello."
+
+
+@pytest.mark.parametrize("allow", [True, False])
+def test_a_command_of_version_2_runs_only_where_it_was_allowed(box: Box, second: Start, allow: bool) -> None:
+    with second(*ASKING) as running:
+        running.say(user("[[shell]] echo yes | tee made"))
+        asked = decide(running, allow)
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert (asked["tool_name"], asked["input"]["command"]) == ("Bash", "echo yes | tee made")
+    assert (box.cwd / "made").exists() is allow
+    assert done.result["result"] == ("It ran." if allow else "Then not.")
+    assert (b'"content":"yes\\n"' in done.stdout) is allow
+
+
+@pytest.mark.full
+def test_an_interrupt_of_version_2_leaves_the_agent_for_the_next_message(second: Start) -> None:
+    with second(*ASKING, "--include-partial-messages") as running:
+        running.say(user("[[slow]]"))
+        running.read_until(b"Hold on")
+        running.say(control("i1", subtype="interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("[[memory]]"))
+        running.read_until(b"[[slow]] / [[memory]]")
+        done = running.hang_up()
+    assert [line["subtype"] for line in results(done)] == ["error_during_execution", "success"]
+
+
+def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(box: Box, second: Start) -> None:
+    with second(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
+        running.say(user("[[mode]]\n[[shell]] touch made"))
+        assert running.line_with(b'"type":"result"')["result"] == "Then not."
+        running.say(user("[[slow]]"))
+        running.read_until(b"Hold on")
+        running.say(control("i1", subtype="interrupt"))
+        running.read_until(b'"terminal_reason":"aborted')
+        done = running.hang_up()
+    assert b"I plan." in done.stdout
+    document = json.loads((npm_folder("@agentclientprotocol/sdk") / SCHEMA).read_text())
+    lines = heard(box)
+    assert {line["method"] for line in lines if "method" in line} == SECOND.keys()
+    for line in lines:
+        name = SECOND[line["method"]] if "method" in line else "RequestPermissionResponse"
+        body = line["params"] if "method" in line else line["result"]
+        Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": document["$defs"]}).validate(body)
+
+
+SCHEMA = "node_modules/@agentclientprotocol/sdk/schema/v2/schema.json"
+SECOND = {
+    "initialize": "InitializeRequest",
+    "session/new": "NewSessionRequest",
+    "session/prompt": "PromptRequest",
+    "session/cancel": "CancelSessionNotification",
+    "session/set_config_option": "SetSessionConfigOptionRequest",
+}
