@@ -57,7 +57,7 @@ class SpeakingDriver(ChildDriver):
                 return
             messages.remove(message)
             self._output.asked(message)
-            await self._output.lines(pump.steer(message))
+            pump.steer(message)
             await self._tell(child, data)
 
     def _put_back(self, messages: list[Message]) -> None:

@@ -33,6 +33,7 @@ class Opening:
         self.takes: Callable[[], Kinds] = lambda: TEXT_ONLY  # what the vendor is given of a message beside its text
         self.redact: Callable[[Any], Any] | None = None  # what the facts of the init line are said as
         self.steered: list[Message] = []  # said to the vendor in the middle of the turn
+        self.taken = 0  # how many of them are said again by now
         self.replays = False  # the message is said again behind the init line
 
     def session(self, session: str, account: Account, *, closed: bool) -> None:
@@ -85,6 +86,12 @@ class Opening:
         self._pen.init(conversation.session_id, facts)
         if self.message is not None:
             self.user(self.message)
+
+    def take(self) -> None:
+        """A reply begins: the vendor has taken what was said to it before."""
+        for message in self.steered[self.taken :]:
+            self.user(message)
+        self.taken = len(self.steered)
 
     def user(self, message: Message) -> None:
         """A message of the user's: said again, if it is to be, with a word about what is left out of it."""

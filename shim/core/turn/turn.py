@@ -78,7 +78,7 @@ class Turn:
         self.message_end = reply.over if terms.limits.budget is None else self._end_with_budget
         machine.steps(
             init=opening.init,
-            start=reply.start,
+            start=self._start,
             text=speech.open_text,
             thinking=speech.open_thinking,
             close=speech.close,
@@ -164,12 +164,19 @@ class Turn:
         self.pen.asked(message.text)
 
     def steered(self, message: Message) -> None:
-        """Another message was said to the vendor in the middle of this turn, whose result answers it too."""
+        """Another message was said to the vendor in the middle of this turn, whose result answers it too.
+
+        It is said again in front of the next reply, as the real claude does: by then the vendor has taken it.
+        """
         self.opening.steered.append(message)
-        self.opening.user(message)
         self.pen.asked(message.text)
 
     # -- replies ------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self.opening.steered:
+            self.opening.take()
+        self.reply.start()
 
     def message(self, model: str | None = None, usage: Usage | None = None) -> None:
         """A new reply begins; nothing is said before its first block."""

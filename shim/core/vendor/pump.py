@@ -99,10 +99,9 @@ class Pump:
         """Whether the turn runs, and the model has said or done something in it."""
         return self._stage is Stage.RUNNING and self.spoken and not (self.decided or self.finished)
 
-    def steer(self, message: Message) -> bytes:
-        """The lines for a message that was said to the child in the middle of the turn."""
+    def steer(self, message: Message) -> None:
+        """A message was said to the child in the middle of the turn."""
         self.turn.steered(message)
-        return self.translation.pen.take()
 
     @property
     def steered(self) -> list[Message]:

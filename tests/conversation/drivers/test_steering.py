@@ -4,8 +4,9 @@ import json
 from types import SimpleNamespace
 
 import anyio
+import box
 import pytest
-from box import PATIENCE
+from box import PATIENCE, ndjson
 from support import facts_of
 
 from shim.conversation.drivers.child_per_conversation import ChildPerConversation
@@ -15,9 +16,12 @@ from shim.core.claude.messages import TEXT_ONLY, Message
 from shim.core.vendor.vendor import ExitRules
 from tests.conversation.test_message_loop import Launched, Paper
 
-START = b'{"type":"start","session":"s1","model":"m"}\n'
-TEXT = b'{"type":"text","text":"I am "}\n'
-END = b'{"type":"end","input":1,"output":1,"cost":0}\n'
+START, TEXT, END = (
+    ndjson(event).encode() for event in (box.START | {"session": "s1"}, box.text("I am "), {"type": "end"})
+)
+REPLY = ndjson({"type": "reply", "usage": None, "reason": "tool_use", "cost": 0}).encode()
+CALL = ndjson({"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}}).encode()
+RESULT = ndjson({"type": "result", "id": "c1", "output": "x"}).encode()
 
 
 class Speech:
@@ -96,7 +100,12 @@ async def steered():
 async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(steered):
     await steered.hears("second", uuid="u2")
     assert steered.told == ["steer second!"] and steered.waiting == []
+    assert steered.replayed[1:] == []
+    for line in (CALL, REPLY, RESULT, TEXT):
+        await steered.driver.give(*steered.driver.pump.feed(line))
     assert steered.replayed[1:] == [("u2", "second")]
+    kinds = [line["type"] for line in map(json.loads, steered.paper.said.splitlines())]
+    assert kinds[-2:] == ["user", "user"], "it stands behind the result of the call, in front of the next reply"
 
 
 @pytest.mark.anyio

@@ -1,0 +1,79 @@
+"""A message while a turn runs: a frontend sees what the real claude makes of it, which stands in the same table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from frontend import Frontend
+from place import Line
+from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from test_acp import Conversation
+from vendor_setups import CLAUDE_ITSELF, PI
+
+pytestmark = pytest.mark.e2e
+
+RUNNING = "[[shell]] sleep 2"
+FIRST, SECOND, THIRD = (f"{digit * 8}-1111-4111-8111-111111111111" for digit in "123")
+steering = pytest.mark.parametrize(
+    "vendor", [PI, pytest.param(CLAUDE_ITSELF, marks=pytest.mark.full)], ids=str, indirect=True
+)
+
+
+@pytest.fixture
+def conversation(frontend: Frontend) -> Conversation:
+    """A conversation in whose turn a command runs."""
+    frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}  # else the real claude lets root bypass nothing
+    begun = Conversation(frontend, "--permission-mode", "bypassPermissions", "--replay-user-messages")
+    say(begun, RUNNING, FIRST)
+    while not any(block["type"] == "tool_use" for block in begun.until("assistant")["message"]["content"]):
+        pass
+    return begun
+
+
+def say(conversation: Conversation, text: str, uuid: str, **more: str) -> None:
+    message = {"role": "user", "content": text}
+    conversation.process.send({"type": "user", "message": message, "uuid": uuid, **more})
+
+
+def shown(lines: list[Line]) -> Iterator[str]:
+    """What a frontend shows of lines, in short."""
+    for line in lines:
+        if line["type"] in ("assistant", "user") and not line.get("isReplay"):
+            yield from (block["type"] for block in line["message"]["content"])
+        elif line["type"] in ("result", "user"):
+            yield line.get("uuid", "") if line["type"] == "user" else line["subtype"]
+
+
+@steering
+def test_a_message_while_a_call_runs_changes_the_turn_and_gets_no_result_of_its_own(
+    conversation: Conversation, model: ScriptedServer
+) -> None:
+    say(conversation, "and be brief", SECOND)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert list(shown(conversation.lines))[-4:] == ["tool_result", SECOND, "text", "success"]
+    assert "and be brief" in json.dumps(model.requests[-1].body)
+    say(conversation, "[[text]] next", THIRD)
+    assert conversation.until("result")["result"] == REPLY, "there was no result between them"
+
+
+@pytest.mark.full
+@steering
+def test_a_message_for_later_gets_a_turn_of_its_own(conversation: Conversation) -> None:
+    say(conversation, "[[text]] and be brief", SECOND, priority="later")
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert conversation.until("result")["result"] == REPLY
+    assert list(shown(conversation.lines))[-3:] == [SECOND, "text", "success"]
+
+
+@pytest.mark.full
+@steering
+def test_a_message_that_no_call_has_taken_before_an_interrupt_gets_a_turn_of_its_own(
+    conversation: Conversation,
+) -> None:
+    say(conversation, "[[text]] and be brief", SECOND)
+    conversation.order(subtype="interrupt")
+    assert conversation.until("result")["subtype"] == "error_during_execution"
+    assert conversation.until("result")["result"] == REPLY
+    assert list(shown(conversation.lines)).count(SECOND) == 1
