@@ -12,7 +12,7 @@ import pytest
 from frontend import Frontend
 from place import Line, LineProcess
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
-from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE
+from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, Vendor
 
 pytestmark = pytest.mark.e2e
 
@@ -64,7 +64,7 @@ def made(frontend: Frontend) -> set[str]:
 
 
 @quick
-def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Frontend) -> None:
+def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Frontend, vendor: Vendor) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
@@ -75,6 +75,7 @@ def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Fronte
     assert made(frontend) == {"one"}
     (init,) = (line for line in conversation.lines if line.get("subtype") == "init")
     assert init["shim"]["unattended"] is False
+    assert ("Task" in init["tools"]) is (vendor in (CODEX, COPILOT)), "of others nobody would hear what a subagent asks"
 
 
 @quick
