@@ -27,7 +27,7 @@ each call in every mode, so that the policy answers, or the frontend, and a mode
 from collections.abc import Mapping
 
 from shim.core.errors import FrontendError
-from shim.core.policy.rules import EVERYTHING, MCP, Rule
+from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.tools import Tools
 from shim.core.vendor.vendor import Launch, Request, Vendor
@@ -73,15 +73,18 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
         """Whether it asks about all that no table has: the tools of servers, or every tool there is."""
         return (EVERYTHING if rule.tool == EVERYTHING else MCP if rule.tool.startswith(MCP) else "") in asked
 
-    before = base.enforcement
+    before, listed = base.enforcement, base.listed
     enforcement = before._replace(asks=lambda request: asked)
     if not before.hooked:  # our hook binds it all the same
         enforcement = enforcement._replace(binds=binds, subagents=False)
+        # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and waits for ever.
+        listed = tuple(name for name in listed if name != SUBAGENT)
     return base._replace(
         translates=lambda: reader(own, base.tools),
         speaks=lambda: _speech(own),
         launch=start,
         modes=modes,
+        listed=listed,
         unattended=False,
         chooses=None,
         abilities=base.abilities._replace(streams=True, resumes=True, takes_model=True, servers=True),
