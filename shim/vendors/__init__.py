@@ -74,6 +74,8 @@ def find_recorded(
     `listens`: the recorded child was told everything through its stdin.
     """
     recorded = find(name, flat=flat)
+    if listens and recorded.program.two_way is not None:
+        recorded = recorded.program.two_way()
     return recorded._replace(
         name="replay",
         programs=(),

@@ -55,17 +55,17 @@ def launch(request: Request) -> Launch:
     ):
         arguments += [name, request.kept(text) or text] if text else []  # the path of a file is as good
     arguments += selection(request)
-    environment: dict[str, str] = {}
+    told: dict[str, str] = {}
     if asked(request) or (request.permission_mode == "acceptEdits" and not request.listens):
         arguments += ["-e", GATE]
-        environment["PI_GATE"] = gate(request)
+        told["PI_GATE"] = gate(request)
     if request.resume:
         arguments += ["--fork" if invocation.session.fork_session else "--session", request.resume]
     elif invocation.session.session_id and request.knows("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
     if request.listens:
-        return Launch(tuple(arguments), environment=environment, pipe=True)
-    return Launch(tuple(arguments), as_stdin(request.prompt), environment)
+        return Launch(tuple(arguments), pipe=True, enforced=told)
+    return Launch(tuple(arguments), as_stdin(request.prompt), enforced=told)
 
 
 def asked(request: Request) -> bool:

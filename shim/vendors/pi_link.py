@@ -40,6 +40,7 @@ class Link:
         self.cwd = ""
         self.session = ""
         self.model = ""
+        self._own = ""  # the model that it chose by itself, as it is told one
         self.takes: Kinds = IMAGES
         self.texts: tuple[str, ...] = ()  # commands that a message may begin with
         self.greeted = False  # False where a recording is read
@@ -49,16 +50,19 @@ class Link:
         self.usable = True
         self.untaken = 0  # messages into the run that pi did not take, or gave back
         self._steered = False
-        self._must_ask = False
+        self._must_ask = self._chooses = False
         self._open: dict[str, str] = {}
         self._number = 0
         self._waiting: Message | None = None
         self._questions: set[str] = set()
 
-    def greet(self, cwd: str, *, must_ask: bool) -> bytes:
-        """It works in `cwd`. `must_ask`: nothing is said to it unless our extension is there."""
+    def greet(self, cwd: str, *, must_ask: bool, chooses: bool = True) -> bytes:
+        """It works in `cwd`. `must_ask`: nothing is said to it unless our extension is there.
+
+        `chooses`: it was not told a model.
+        """
         self._reset()  # another child knows nothing of what was before
-        self.greeted, self.cwd, self._must_ask = True, cwd, must_ask
+        self.greeted, self.cwd, self._must_ask, self._chooses = True, cwd, must_ask, chooses
         return self._ask(STATE, "get_state") + self._ask(COMMANDS, "get_commands")
 
     # -- what it is told ------------------------------------------------------------------------------------
@@ -88,9 +92,12 @@ class Link:
         self._waiting, self.stopping = None, True
         return (self._ask(CLEAR, "clear_queue") if self._steered else b"") + self._ask(ABORT, "abort")
 
-    def set_model(self, name: str) -> bytes | None:
-        """`provider/model`, and a level of thinking behind a colon; None for a name that pi would have to look for."""
-        provider, found, model = name.partition("/")
+    def set_model(self, name: str | None) -> bytes | None:
+        """`provider/model`, and a level of thinking behind a colon; None is its own.
+
+        Gives back None for a name that pi would have to look for.
+        """
+        provider, found, model = (self._own if name is None else name).partition("/")
         if not found:
             return None
         level = model.rpartition(":")[2]
@@ -152,6 +159,7 @@ class Link:
             self.session = str(data.get("sessionId") or "")
             if isinstance(model, dict):
                 self.model = str(model.get("id") or "")
+                self._own = f"{model.get('provider')}/{self.model}" if self._chooses else ""
                 self.takes = IMAGES if "image" in (model.get("input") or ()) else TEXT_ONLY
         elif heard.step == STEER:
             self.untaken += bool(heard.error)

@@ -37,7 +37,7 @@ class PiSpeech:
     def hello(self, request: Request) -> bytes:
         self._mode, self._asks = request.permission_mode, asked(request)
         cwd = "" if request.policy is None else request.policy.place.cwd
-        return self._link.greet(cwd, must_ask=self._asks)
+        return self._link.greet(cwd, must_ask=self._asks, chooses=request.invocation.model is None)
 
     def follow(self, session: str) -> None:
         """Nothing: pi says its session itself."""
@@ -68,8 +68,8 @@ class PiSpeech:
         return self._link.abort()
 
     def model(self, name: str | None) -> bytes | None:
-        """From the next request on; its own model has no name."""
-        return None if name is None else self._link.set_model(name)
+        """From the next request on."""
+        return self._link.set_model(name)
 
     def effort(self, level: str | None) -> bytes | None:
         """From the next request on; its own level has no name."""

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 TALK = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 ASKING = ("--permission-prompt-tool", "stdio")
-ASK = [GEMINI, pytest.param(OPENCODE, marks=pytest.mark.full)]  # over the Agent Client Protocol
+ASK = [GEMINI, *(pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPENCODE, PI))]
 BYPASS = ("--permission-mode", "bypassPermissions", "--allow-dangerously-skip-permissions")
 
 
@@ -61,7 +61,7 @@ def made(frontend: Frontend) -> set[str]:
     return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
 
 
-@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, PI, *ASK], ids=str, indirect=True)
+@pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
 def test_a_mode_binds_the_next_call(claude: Frontend) -> None:
     conversation = Conversation(claude, *BYPASS)
     conversation.say("[[shell]] touch one")

@@ -52,7 +52,7 @@ def question(identity="q1", call="c1", tool="bash", **given):
 class Talk:
     """A pi and what it is told; `lines` is what the frontend has, `stages` how far its turn has come."""
 
-    def __init__(self, *, mode="default", unheard=""):
+    def __init__(self, *, mode="default", unheard="", model=None):
         self.speech = find("pi").program.two_way().speech()
         self.reader = self.speech.reader(find("pi").program.two_way().translator)
         self.pump = Pump(
@@ -60,7 +60,9 @@ class Talk:
         )
         self.lines, self.asked, self.stages = b"", [], []
         self._told = []
-        request = Request(parse_arguments(()), "", policy=Policy(place=Place("/w", "/h")), listens=True)
+        request = Request(
+            parse_arguments(()).with_flags(model=model), "", policy=Policy(place=Place("/w", "/h")), listens=True
+        )
         self.tell(self.speech.hello(request._replace(permission_mode=mode, unheard=unheard)))
 
     def tell(self, data):

@@ -491,7 +491,7 @@ def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(liste
 def test_pi_is_kept_in_its_folders_where_edits_need_no_question():
     started = launch("pi", "--permission-mode", "acceptEdits", "--add-dir", "/elsewhere")
     assert pairs(started.arguments, "-e")[0].endswith("/vendors/pi_gate.js")
-    told = json.loads(started.environment["PI_GATE"])
+    told = json.loads(started.enforced["PI_GATE"])
     assert told["folders"] == [".", "/elsewhere"]
     assert ".git" in told["names"]
     assert "-e" not in launch("pi").arguments

@@ -233,9 +233,13 @@ def test_a_model_is_told_by_its_provider_and_its_id(name, told):
     assert [{key: one[key] for key in one if key != "id"} for one in talk.tell(talk.speech.model(name)).told] == told
 
 
-@pytest.mark.parametrize("name", [None, "m2"])
-def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child(name):
-    assert Talk().begun().speech.model(name) is None
+def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child():
+    assert Talk().begun().speech.model("m2") is None
+
+
+def test_its_own_model_is_told_where_pi_chose_one():
+    assert Talk().begun().speech.model(None).count(b'"provider":"mock","modelId":"m1"') == 1
+    assert Talk(model="mock/m2").begun().speech.model(None) is None
 
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():

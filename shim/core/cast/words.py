@@ -8,7 +8,8 @@ import orjson
 
 from shim.core.cast.records import Record
 
-INTERRUPTS = ("control_request/interrupt", "interrupt", "control/cancel")  # Claude's, Yume's and the Qwen RFC's
+# Claude's, Yume's, the Qwen RFC's and pi's.
+INTERRUPTS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
 ANSWERS = ("control_response", "tool_approval")  # of Claude's and Yume's
 VERDICTS = {"approve": "allow"}  # the Qwen RFC's word
 HEARTBEAT = "heartbeat_request"  # sent by the clock, so a replay waits for none
@@ -46,6 +47,10 @@ def read_word(line: bytes) -> Word:
         behavior = _of(body, "behavior")
         identity = _of(response, "request_id") or _of(said, "request_id")
         return Word(kind, identity, verdict or VERDICTS.get(behavior, behavior))
+    if kind == "extension_ui_response":  # pi's RPC; the answer to our extension is JSON
+        return Word("control_response", _of(said, "id"), "allow" if _allows(_of(said, "value")) else "deny")
+    if kind == "prompt":
+        return Word("user")
     if kind == "tool_approval":
         return Word(kind, _of(said, "id"), "allow" if said.get("approved") is True else "deny")
     if kind is None and isinstance(said.get("input"), dict):
@@ -53,6 +58,15 @@ def read_word(line: bytes) -> Word:
     if kind == HEARTBEAT:
         return Word()
     return Word(kind, _of(said, "uuid")) if isinstance(kind, str) else Word()
+
+
+def _allows(value: str) -> bool:
+    """Whether an answer to our extension in pi allows the call."""
+    try:
+        answer = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(answer, dict) and answer.get("allow") is True
 
 
 def _of(table: Any, key: str) -> str:

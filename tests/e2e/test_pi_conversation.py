@@ -1,0 +1,249 @@
+"""pi over its RPC, where a frontend is asked: the real program, a scripted model, and what a person's own pi brings.
+
+What every two-way vendor can do is tried with real clients (`test_clients`, `test_dialogs`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from frontend import Frontend
+from place import LineProcess
+from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from test_acp import ASKING, Conversation, made
+from vendor_setups import PI, PI_CUMULATIVE
+
+pytestmark = pytest.mark.e2e
+
+STREAM = ("--output-format", "stream-json", "--verbose")
+BYPASS = ("--permission-mode", "bypassPermissions")
+one = pytest.mark.parametrize("vendor", [PI], ids=str, indirect=True)
+both = pytest.mark.parametrize(
+    "vendor", [PI, pytest.param(PI_CUMULATIVE, marks=pytest.mark.full)], ids=str, indirect=True
+)
+full = pytest.mark.full
+# An extension of a person's own: it changes what is called, asks by itself, and has a tool and a command of its own.
+EXTENSION = """
+import { writeFileSync } from "node:fs";
+export default function (pi) {
+  const parameters = { type: "object", properties: { text: { type: "string" } } };
+  const text = (words) => ({ content: [{ type: "text", text: words }], details: {} });
+  pi.registerTool({ name: "own_tool", label: "Own", description: "Makes a file", parameters,
+    async execute(_id, { text: name }) { writeFileSync(name, "x"); return text("made"); } });
+  pi.registerTool({ name: "own_question", label: "Own", description: "Asks", parameters,
+    async execute(_id, _given, _signal, _update, { ui }) { return text(`said ${await ui.confirm("Sure?", "")}`); } });
+  pi.registerCommand("own", { description: "x", async handler() { writeFileSync("commanded", "x"); } });
+  pi.on("tool_call", ({ toolName, input }) => {
+    if (toolName === "bash" && input.command.includes("widen")) input.command = "touch widened";
+  });
+}
+"""
+
+
+# A program that is pi but for one thing: it does not load the extensions that it is told of.
+WITHOUT_EXTENSIONS = """#!/bin/sh
+left=$#
+while [ "$left" -gt 0 ]; do
+  if [ "$1" = -e ]; then shift 2; left=$((left - 2)); else set -- "$@" "$1"; shift; left=$((left - 1)); fi
+done
+exec {pi} "$@"
+"""
+
+
+@pytest.fixture
+def extended(frontend: Frontend) -> Frontend:
+    """A home in which pi has an extension."""
+    folder = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "extensions"
+    folder.mkdir()
+    (folder / "own.js").write_text(EXTENSION)
+    return frontend
+
+
+class OneMessage(Conversation):
+    """A frontend that says its message on the command line, and answers on stdin."""
+
+    def __init__(self, frontend: Frontend, *flags: str) -> None:
+        argv = [str(frontend.claude), *frontend.arguments, *flags]
+        self.process = LineProcess(argv, frontend.folder, frontend.environment)
+        frontend.started.append(self.process)
+        self.lines = []
+
+
+def settings(frontend: Frontend, text: str) -> None:
+    config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(text)
+
+
+@both
+def test_nothing_runs_where_nobody_can_be_asked(frontend: Frontend) -> None:
+    conversation = Conversation(frontend)
+    conversation.send("[[shell]] touch one")
+    result = conversation.until("result")
+    assert [denial["tool_name"] for denial in result["permission_denials"]] == ["Bash"]
+    (init,) = (line for line in conversation.lines if line.get("subtype") == "init")
+    assert init["shim"]["unattended"] is False
+    assert made(frontend) == set()
+
+
+@both
+def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension(frontend: Frontend, model: ScriptedServer) -> None:
+    pi = Path(frontend.environment["SHIM_BIN"])
+    without = frontend.folder.parent / "pi"
+    without.write_text(WITHOUT_EXTENSIONS.format(pi=pi))
+    without.chmod(0o755)
+    frontend.environment["SHIM_BIN"] = str(without)
+    conversation = Conversation(frontend, *ASKING, *BYPASS)
+    conversation.send("[[shell]] touch one")
+    result = conversation.until("result")
+    assert result["is_error"] and "did not load our extension" in json.dumps(result)
+    assert model.requests == [] and made(frontend) == set()
+
+
+@one
+@full
+def test_the_file_of_our_extension_is_told_by_us_alone(frontend: Frontend) -> None:
+    settings(frontend, '[vendors.pi]\nenv = { PI_GATE = "{}" }\n')
+    frontend.environment["PI_GATE"] = "{}"
+    conversation = Conversation(frontend)
+    conversation.send("[[shell]] touch one")
+    assert conversation.until("result")["permission_denials"]
+    assert made(frontend) == set()
+
+
+@one
+@full
+def test_a_rule_about_some_commands_holds_though_everything_may_run(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *BYPASS, "--disallowedTools", "Bash(touch:*)")
+    conversation.send("[[shell]] true && touch one")
+    conversation.until("result")
+    conversation.send("[[shell]] mkdir two")
+    conversation.until("result")
+    assert made(frontend) == {"two"}
+
+
+@one
+@full
+def test_edits_in_the_folder_are_accepted_and_asked_about_elsewhere(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
+    conversation.send("[[write]] in.txt")
+    assert conversation.until("result", "can_use_tool")["type"] == "result"
+    conversation.send(f"[[write]] {frontend.folder.parent / 'out.txt'}")
+    question = conversation.until("can_use_tool")
+    assert question["request"]["input"]["file_path"] == str(frontend.folder.parent / "out.txt")
+    conversation.answer(question, allow=False)
+    conversation.until("result")
+    assert made(frontend) == {"in.txt"} and not (frontend.folder.parent / "out.txt").exists()
+
+
+@both
+@full
+def test_what_was_allowed_runs_and_not_what_another_extension_makes_of_it(extended: Frontend) -> None:
+    conversation = Conversation(extended, *ASKING)
+    conversation.send("[[shell]] touch one # widen")
+    conversation.answer(conversation.until("can_use_tool"), allow=True)
+    conversation.until("result")
+    assert made(extended) <= {"one"}
+    assert all(failed for _, failed in conversation.results())
+
+
+@one
+@full
+def test_a_tool_of_a_persons_own_is_asked_about(extended: Frontend) -> None:
+    conversation = Conversation(extended, *ASKING)
+    conversation.send('[[call]] own_tool {"text": "one"}')
+    question = conversation.until("can_use_tool")
+    assert (question["request"]["tool_name"], question["request"]["input"]) == ("own_tool", {"text": "one"})
+    conversation.answer(question, allow=False)
+    conversation.until("result")
+    conversation.send('[[call]] own_tool {"text": "two"}')
+    conversation.answer(conversation.until("can_use_tool"), allow=True)
+    conversation.until("result")
+    assert made(extended) == {"two"}
+
+
+@both
+@full
+def test_a_dialog_of_a_persons_own_is_closed_and_the_turn_goes_on(extended: Frontend) -> None:
+    conversation = Conversation(extended, *ASKING, *BYPASS)
+    conversation.send("[[call]] own_question {}")
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert conversation.results() == [("said false", False)]
+
+
+@one
+@full
+def test_a_command_of_an_extension_is_a_text_for_the_model(extended: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(extended, *ASKING)
+    conversation.send("/own [[text]] hi")
+    assert conversation.until("result")["result"] == REPLY
+    assert made(extended) == set() and "\\\\/own" in json.dumps(model.requests[-1].body)
+
+
+@one
+@full
+def test_what_the_folder_brings_is_not_loaded(frontend: Frontend) -> None:
+    folder = frontend.folder / ".pi" / "extensions"
+    folder.mkdir(parents=True)
+    (folder / "own.js").write_text(
+        EXTENSION.replace("export default", 'writeFileSync("brought", "x");\nexport default')
+    )
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[text]] hi")
+    assert conversation.until("result")["result"] == REPLY
+    shutil.rmtree(frontend.folder / ".pi")
+    assert made(frontend) == set()
+
+
+@both
+@full
+def test_a_message_changes_the_run_that_goes_on(frontend: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[shell]] touch one")
+    question = conversation.until("can_use_tool")
+    conversation.send("[[text]] rather say this")
+    conversation.answer(question, allow=True)
+    assert conversation.until("result")["result"] == REPLY
+    told = json.dumps(model.requests[-1].body)
+    assert "rather say this" in told and "touch one" in told
+    assert made(frontend) == {"one"} and sum(line["type"] == "result" for line in conversation.lines) == 1
+
+
+@both
+@full
+def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[shell]] touch begun; sleep 30")
+    conversation.answer(conversation.until("can_use_tool"), allow=True)
+    while "begun" not in made(frontend):
+        pass
+    conversation.order(subtype="interrupt")
+    assert conversation.until("result")["subtype"] == "error_during_execution"
+    conversation.send("[[shell]] touch two")
+    conversation.answer(conversation.until("can_use_tool"), allow=True)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert made(frontend) == {"begun", "two"}
+
+
+@one
+@full
+def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(frontend: Frontend) -> None:
+    conversation = Conversation(frontend)
+    conversation.send("[[error]] 401")
+    assert conversation.until("result")["is_error"]
+    conversation.send("[[once]] 500")
+    result = conversation.until("result")
+    assert result["result"] == REPLY
+    assert any(line.get("subtype") == "api_retry" for line in conversation.lines)
+
+
+@one
+@full
+def test_one_message_with_a_frontend_that_answers_is_asked_about_too(frontend: Frontend) -> None:
+    conversation = OneMessage(frontend, "-p", "[[shell]] touch one", *STREAM, *ASKING)
+    conversation.answer(conversation.until("can_use_tool"), allow=False)
+    conversation.until("result")
+    assert made(frontend) == set()
