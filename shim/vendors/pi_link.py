@@ -16,7 +16,10 @@ IMAGES: Kinds = frozenset(("image",))
 STATE, COMMANDS, SETTING = "state", "commands", "setting"
 PROMPT, STEER, ABORT, REST, CLEAR = "prompt", "steer", "abort", "rest", "clear"
 # The same for a recording, in which our half is not known.
-STEPS = {"get_state": STATE, "prompt": PROMPT, "abort": ABORT, "steer": STEER}
+STEPS = {
+    **{"get_state": STATE, "get_commands": COMMANDS, "set_model": SETTING, "set_thinking_level": SETTING},
+    **{"prompt": PROMPT, "abort": ABORT, "clear_queue": CLEAR},
+}
 LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))  # of thinking, behind a model's name
 TEXTS = ("prompt", "skill")  # commands that are texts for the model; others are programs of an extension
 
@@ -125,9 +128,9 @@ class Link:
         return not {PROMPT, REST}.isdisjoint(self._open.values())
 
     @property
-    def steered(self) -> bool:
-        """Whether it is not known yet if a message went into the run."""
-        return STEER in self._open.values()
+    def owes(self) -> bool:
+        """Whether an answer is to come that belongs to the run: to an abort, or to a message into it."""
+        return not {STEER, ABORT}.isdisjoint(self._open.values())
 
     # -- what it says ---------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class PiTalkTranslator(PiTranslator):
 
     def on_agent_settled(self, event: Event) -> None:
         self._ended = True
-        if self.link.running and not self.link.steered:
+        if self.link.running and not self.link.owes:
             self._over()
 
     def _reset(self) -> None:
@@ -87,7 +87,7 @@ class PiTalkTranslator(PiTranslator):
 
     def _agent_ended(self, *, newer: bool) -> None:
         self._ended, self._older = True, not newer
-        if not self.link.steered:
+        if not self.link.owes:
             if self._older and self._complete():
                 self._over()
             else:
@@ -102,8 +102,9 @@ class PiTalkTranslator(PiTranslator):
 
     def _over(self) -> None:
         self.link.running = False
-        self._conclude()
-        self.turn.settle()
+        if not self.turn.settled:
+            self._conclude()
+            self.turn.settle()
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The exit, or a silence where no other end is said."""

@@ -9,7 +9,7 @@ from torture_cases import cases as torture_cases
 
 from shim.core.cast.script import NEVER_ENDED, Script
 from shim.core.cast.script_sides import HEARD_LINES
-from shim.core.cast.words import of_child, of_frontend, read_word
+from shim.core.cast.words import Word, of_child, of_frontend, read_word
 from shim.recording.replay import LINE_SECONDS, SIGNAL_SECONDS
 
 ASKS = request("q1", "can_use_tool", tool_name="Bash")
@@ -350,3 +350,20 @@ def test_lines_that_nothing_waits_for_are_bounded():
 )
 def test_a_line_of_any_kind_is_a_word_or_none(raw):
     assert isinstance(read_word(raw).kind, str)
+
+
+@pytest.mark.parametrize(
+    ("raw", "word"),
+    [
+        (b'{"id":"shim-3","type":"prompt","message":"hi"}', Word("user")),
+        (b'{"id":"shim-4","type":"abort"}', Word("abort")),
+        (
+            b'{"type":"extension_ui_response","id":"q","value":"{\\"allow\\":true}"}',
+            Word("control_response", "q", "allow"),
+        ),
+        (b'{"type":"extension_ui_response","id":"q","value":"[]"}', Word("control_response", "q", "deny")),
+        (b'{"type":"extension_ui_response","id":"q","cancelled":true}', Word("control_response", "q", "deny")),
+    ],
+)
+def test_what_pi_is_told_means_what_others_are_told(raw, word):
+    assert read_word(raw) == word
