@@ -43,7 +43,7 @@ def scenario(
         cells = []
         for client in clients:
             for cli in CLIS:
-                usual = not cli.brief or (brief and client in (*STANDING, *OTHERS))
+                usual = not (cli.brief or cli.talks) or (cli.brief and brief and client in (*STANDING, *OTHERS))
                 talks = dialog and client in TALKERS and cli.vendor.two_way
                 if (cli.outdated and not basic) or not (usual or talks):
                     continue

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from place import MARK
 from programs import Program, compile_cache, install
-from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
+from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
 
 from shim.process.install import install as put
 from shim.process.probe import open_probe
@@ -26,6 +26,7 @@ class Cli:
     vendor: Vendor
     bare: bool = False
     brief: bool = False  # one client stands for all of a kind: what they do with the others is known
+    talks: bool = False  # it is tried with what a frontend and a vendor say to each other, and with nothing else
 
     @property
     def outdated(self) -> bool:
@@ -47,6 +48,8 @@ CLIS = (
     Cli(GEMINI, brief=True),
     Cli(OPENCODE, brief=True),
     Cli(CODEX, brief=True),
+    Cli(COPILOT, talks=True),
+    Cli(KIMI, talks=True),
 )
 
 

@@ -105,7 +105,7 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(client: SdkCl
     turn = conversation.rest_of_turn(begin)
     conversation.disconnect()
     assert made(place) == {"one"} and turn.result["denied"] == ["Bash"]
-    assert turn.result["text"] == REPLY_AFTER_TOOL
+    assert not cli.vendor.goes_on or turn.result["text"] == REPLY_AFTER_TOOL
     assert sorted(line["is_error"] for line in turn.of("tool_result")) == [False, True]
 
 
@@ -165,8 +165,9 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
     conversation.disconnect()
     (result,) = turn.of("tool_result")
     assert result["is_error"] and "permission_timeout" in result["text"]
-    assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == ["Bash"]
-    assert made(place) == set() and service.asked("shell")[-1].told
+    assert turn.result["denied"] == ["Bash"] and made(place) == set()
+    told = turn.result["text"] == REPLY_AFTER_TOOL and service.asked("shell")[-1].told
+    assert bool(told) is cli.vendor.goes_on
 
 
 @dialog("allowed for good", ADAPTER)

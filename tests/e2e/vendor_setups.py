@@ -42,6 +42,7 @@ class Vendor:
     two_way: bool = False  # in a conversation a frontend is asked, and one child serves all messages
     changes: bool = True  # a call runs as the frontend changed it
     questions: bool = False  # its model has a tool for questions to the person
+    goes_on: bool = True  # its model hears of a denial, and says more
     asks_at_once: bool = False  # it puts the questions about several calls of one reply together
     images: bool = True  # its model is given the images of a message, where that is two-way
     second_model: str = SECOND_MODEL  # how a frontend names another model than the first
@@ -281,9 +282,22 @@ COPILOT = Vendor(
     names_files=False,
     quotes_errors=False,
     attempts=3,
+    two_way=True,
+    changes=False,
+    goes_on=False,
 )
 VIBE = Vendor("vibe", "mistral-vibe", prepare_vibe, fragments=False, asks=False)
-KIMI = Vendor("kimi", "kimi-cli", prepare_kimi, unattended=True, fragments=False, asks=False)
+KIMI = Vendor(
+    "kimi",
+    "kimi-cli",
+    prepare_kimi,
+    unattended=True,
+    fragments=False,
+    asks=False,
+    two_way=True,
+    changes=False,
+    goes_on=False,
+)
 CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, questions=True, server=AnthropicServer, second_model="sonnet")
 VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX, COPILOT)
 
