@@ -1,0 +1,111 @@
+"""When the model's first text arrives over a two-way driver, and when over the one-way one: `make bench`.
+
+Real vendors that have both ways, against a model server on loopback, by turns: a conversation of two messages, each
+timed from its line on stdin. The first has the start of the drop-in and of the vendor in it. Medians, and medians of
+the differences; CPU is that of the drop-in and all its children, for both messages. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from bench_real import FIRST, PROMPT, say
+from clis import isolated_environment
+from programs import install
+from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, Vendor
+
+VENDORS = (GEMINI, OPENCODE, PI, COPILOT, KIMI, CODEX)
+WAYS = ("one-way", "two-way")
+TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json", "--include-partial-messages")
+MESSAGE = json.dumps({"type": "user", "message": {"role": "user", "content": PROMPT}}).encode() + b"\n"
+
+
+class Times(NamedTuple):
+    """Milliseconds: to the first text of each message, and of CPU for both."""
+
+    first: float
+    second: float
+    cpu: float
+
+
+def converse(command: list[str], environment: Mapping[str, str], folder: Path) -> Times:
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        env=dict(environment),
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    taken = []
+    for _ in range(2):
+        process.stdin.write(MESSAGE)
+        process.stdin.flush()
+        heard = 0.0
+        for line in process.stdout:
+            if FIRST in line and not heard:
+                heard = time.monotonic() - began
+            if b'"type":"result"' in line:
+                break
+        if not heard:
+            raise SystemExit(f"{' '.join(command[-2:])} said nothing")
+        taken.append(heard * 1000)
+        began = time.monotonic()
+    process.stdin.close()
+    process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stdout.close()
+    return Times(*taken, (used.ru_utime + used.ru_stime) * 1000)
+
+
+def measure(vendor: Vendor, pairs: int) -> None:
+    """Print what each way takes with one vendor."""
+    program = install(vendor.package)
+    with vendor.server() as model, tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        folder = root / "work"
+        folder.mkdir()
+        environment = isolated_environment(vendor, program, model.url, root)
+        environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
+        shim = [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", place]
+        subprocess.run(shim, env=environment, check=True, stdout=subprocess.DEVNULL)
+        command = [str(root / "claude"), *TALK, *vendor.arguments]
+        own = root / "home" / ".config" / "shim" / "config.toml"
+        given = own.read_text() if own.exists() else f"[vendors.{vendor.name}]\n"
+        kept: dict[str, list[Times]] = {way: [] for way in WAYS}
+        for way in WAYS:
+            (root / f"{way}.toml").write_text(f'{given}driver = "{way}"\n')
+        for pair in range(pairs + 1):
+            for way in WAYS if pair % 2 else reversed(WAYS):
+                times = converse(command, environment | {"SHIM_CONFIG": str(root / f"{way}.toml")}, folder)
+                if pair:  # the first round warms the caches
+                    kept[way].append(times)
+        for name in Times._fields:
+            one, two = ([getattr(times, name) for times in kept[way]] for way in WAYS)
+            later = statistics.median(b - a for a, b in zip(one, two, strict=True))
+            words = {"first": "first text", "second": "first text of the second message", "cpu": "CPU"}[name]
+            say(f"{vendor}: {words} {statistics.median(one):.0f} ms one-way, {later:+.0f} ms two-way")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("vendors", nargs="*", default=[vendor.name for vendor in VENDORS])
+    asked = parser.parse_args()
+    os.environ.pop("CLAUDE_CODE_ENTRYPOINT", None)
+    for each in VENDORS:
+        if each.name in asked.vendors and each.two_way:
+            measure(each, asked.pairs)
