@@ -42,7 +42,7 @@ class Vendor:
     two_way: bool = False  # in a conversation a frontend is asked, and one child serves all messages
     changes: bool = True  # a call runs as the frontend changed it
     questions: bool = False  # its model has a tool for questions to the person
-    goes_on: bool = True  # its model hears of a denial, and says more
+    stops_commands: bool = True  # an interrupt of a turn ends the command that runs in it
     asks_at_once: bool = False  # it puts the questions about several calls of one reply together
     images: bool = True  # its model is given the images of a message, where that is two-way
     second_model: str = SECOND_MODEL  # how a frontend names another model than the first
@@ -200,7 +200,7 @@ def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
     """A provider and two models, and a login that means nothing: `kimi acp` wants one, whatever model answers."""
     login = {"access_token": "x", "refresh_token": "", "expires_at": 9e9, "scope": "", "token_type": "Bearer"}
     _write_json(home / ".kimi" / "credentials" / "kimi-code.json", login)
-    model = {"provider": "mock", "max_context_size": 128_000, "capabilities": ["thinking"]}
+    model = {"provider": "mock", "max_context_size": 128_000, "capabilities": ["thinking", "image_in"]}
     config = {
         "default_model": MODEL,
         "models": {name: {"model": name, **model} for name in (MODEL, SECOND_MODEL)},
@@ -284,7 +284,6 @@ COPILOT = Vendor(
     attempts=3,
     two_way=True,
     changes=False,
-    goes_on=False,
 )
 VIBE = Vendor("vibe", "mistral-vibe", prepare_vibe, fragments=False, asks=False)
 KIMI = Vendor(
@@ -296,7 +295,7 @@ KIMI = Vendor(
     asks=False,
     two_way=True,
     changes=False,
-    goes_on=False,
+    stops_commands=False,
 )
 CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, questions=True, server=AnthropicServer, second_model="sonnet")
 VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX, COPILOT)
