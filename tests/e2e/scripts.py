@@ -106,6 +106,7 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("ask_user.choices", lambda question: {"question": question, "choices": ["red", "blue"]}),
         ("ask_user_question", lambda question: {"questions": [_choice(question)]}),
         ("AskUserQuestion", lambda question: {"questions": [_choice(question)]}),
+        ("request_user_input", lambda question: {"questions": [{"id": "colour", **_choice(question)}]}),
     ),
     "call": (),
 }

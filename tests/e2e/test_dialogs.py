@@ -16,7 +16,7 @@ import pytest
 from acp_clients import ACPS, AcpClient
 from cells import dialog
 from clis import Cli
-from place import TURN_SECONDS, Place
+from place import TURN_SECONDS, Place, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 
@@ -127,7 +127,7 @@ def test_the_model_has_the_answer_that_a_person_chose(client: SdkClient, place: 
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
 
 
-@dialog("resume", SDKS, asks=False)
+@dialog("resume", SDKS, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False)
 def test_a_session_that_is_taken_up_again_remembers(client: SdkClient, place: Place, service: ScriptedServer) -> None:
     before = client.connect(place)
     first = before.turn("[[text]] the first words")
@@ -149,6 +149,25 @@ def test_the_model_is_given_the_image_of_a_message(client: SdkClient, place: Pla
     conversation.disconnect()
     assert turn.result["text"] == REPLY
     assert picture in json.dumps(service.asked("text")[-1].body)
+
+
+@dialog("a message while a command runs", SDKS, able=lambda vendor: vendor.two_way and vendor.steers)
+def test_a_message_while_a_command_runs_changes_the_turn(
+    client: SdkClient, place: Place, service: ScriptedServer
+) -> None:
+    conversation = client.connect(place, asks=True)
+    begin = len(conversation.lines)
+    conversation.say(f"[[shell]] {making('one')}; sleep 3")
+    conversation.await_saw("asked")
+    conversation.allow()
+    assert wait_until(lambda: "one" in made(place), TURN_SECONDS)
+    conversation.say("and be brief")
+    turn = conversation.rest_of_turn(begin)
+    following = conversation.turn("[[text]] next")
+    conversation.disconnect()
+    assert turn.result["text"] == REPLY_AFTER_TOOL
+    assert "and be brief" in json.dumps(service.asked("shell")[-1].body)
+    assert following.result["text"] == REPLY, "there was no result between them"
 
 
 @dialog("nobody answers", [PYTHON])
@@ -240,7 +259,7 @@ def test_an_editors_third_prompt_knows_the_first(client: AcpClient, place: Place
     assert "the first words" in json.dumps(service.asked("text")[-1].messages)
 
 
-@dialog("session/resume", ADAPTER, asks=False)
+@dialog("session/resume", ADAPTER, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False)
 def test_an_editor_takes_a_session_up_again(client: AcpClient, place: Place, service: ScriptedServer) -> None:
     before = client.connect(place)
     before.open()

@@ -44,6 +44,8 @@ class Vendor:
     questions: bool = False  # its model has a tool for questions to the person
     stops_commands: bool = True  # an interrupt of a turn ends the command that runs in it
     asks_at_once: bool = False  # it puts the questions about several calls of one reply together
+    resumes: bool = True  # another process takes a session up again
+    steers: bool = False  # its model is told of a message while a turn runs
     images: bool = True  # its model is given the images of a message, where that is two-way
     second_model: str = SECOND_MODEL  # how a frontend names another model than the first
 
@@ -218,6 +220,7 @@ PI = Vendor(
     ("--model", f"mock/{MODEL}"),
     unattended=True,
     two_way=True,
+    steers=True,
     relative_paths=True,
     second_model=f"mock/{SECOND_MODEL}",
 )
@@ -245,6 +248,7 @@ GEMINI = Vendor(
     server=GeminiServer,
     two_way=True,
     changes=False,
+    resumes=False,  # within the minute in which it was begun, or for the second time
     second_model=SECOND_MODEL,
 )
 OPENCODE = Vendor(
@@ -271,6 +275,11 @@ CODEX = Vendor(
     quotes_errors=False,
     attempts=2,
     asks_again=False,
+    two_way=True,
+    changes=False,
+    asks_at_once=True,
+    questions=True,
+    steers=True,
     server=ResponsesServer,
 )
 COPILOT = Vendor(
@@ -297,7 +306,9 @@ KIMI = Vendor(
     changes=False,
     stops_commands=False,
 )
-CLAUDE_ITSELF = Vendor("claude", CLAUDE, prepare_claude, questions=True, server=AnthropicServer, second_model="sonnet")
+CLAUDE_ITSELF = Vendor(
+    "claude", CLAUDE, prepare_claude, questions=True, steers=True, server=AnthropicServer, second_model="sonnet"
+)
 VENDORS = (QWEN, PI, PI_CUMULATIVE, GEMINI, OPENCODE, CODEX, COPILOT)
 
 
