@@ -12,12 +12,13 @@ import pytest
 from frontend import Frontend
 from place import Line, LineProcess
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
-from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, Vendor
+from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 
 TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 ASKING = ("--permission-prompt-tool", "stdio")
+SAVING = (CODEX, COPILOT, OPENCODE, KIMI, QWEN)  # gemini loses a session that goes on in the minute in which it began
 FULL = [pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPENCODE, KIMI, COPILOT, CODEX)]
 each = pytest.mark.parametrize("vendor", [GEMINI, *FULL], ids=str, indirect=True)
 quick = pytest.mark.parametrize("vendor", [GEMINI, KIMI, COPILOT, *FULL[:1]], ids=str, indirect=True)
@@ -153,3 +154,21 @@ def test_the_third_answer_knows_the_first_message(frontend: Frontend, model: Scr
         conversation.send(words)
         assert conversation.until("result")["result"] == REPLY
     assert "[[text]] one" in json.dumps(model.requests[-1].body)
+
+
+@pytest.mark.parametrize(
+    "vendor", [PI, *(pytest.param(one, marks=pytest.mark.full) for one in SAVING)], ids=str, indirect=True
+)
+def test_a_session_goes_on_in_the_other_way_of_driving(frontend: Frontend, model: ScriptedServer) -> None:
+    """One message in a session that a conversation began, and the other way round."""
+    alone = frontend.run("[[text]] one")
+    talk = Conversation(frontend, *ASKING, "--resume", alone.init["session_id"])
+    talk.send("[[text]] two")
+    said = talk.until("result")
+    assert (said["result"], said["session_id"]) == (REPLY, alone.init["session_id"])
+    talk.process.close_stdin()
+    talk.process.read_to_end()
+    last = frontend.run("[[text]] three", "--resume", said["session_id"])
+    assert last.result["result"] == REPLY, last.result
+    asked = json.dumps(model.asked("text")[-1].body)
+    assert "[[text]] one" in asked and "[[text]] two" in asked
