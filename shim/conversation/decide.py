@@ -17,6 +17,7 @@ from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
     add_servers,
+    check_session,
     checked,
     driven,
     mode_of,
@@ -32,8 +33,9 @@ from shim.conversation.invocation import (
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.facts import Facts, SessionRules
 from shim.core.dialects import DIALECTS
-from shim.core.errors import PASSED_OVER, ArgumentError, FrontendError, ShimError, UnknownSessionError
+from shim.core.errors import PASSED_OVER, FrontendError, ShimError
 from shim.core.ids import parse_uuid
+from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.routing import routed
@@ -207,11 +209,13 @@ class Start:
 
     def _prepared(self) -> Launcher:
         """What starts the children, once it is certain that there may be one."""
-        self.vendor = driven(self.vendor, self.invocation, self.settings)
+        self.vendor = self._driven(self.vendor)
         self.vendor.mode_arguments(self.mode)
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
-        self._check_session()
+        if self.listing.several or not self.vendor.passthrough:
+            replayed = self.recordings is not None and self.recordings.knows(self.invocation.session.resume or "")
+            check_session(self.invocation.session, self.vendor, self.resumed, self.environment, replayed=replayed)
         model = model_told(self.invocation.model or "", self.vendor, self.settings)
         for warning in self.vendor.unheeded(self.invocation.with_flags(model=model)):
             tell(warning)
@@ -231,10 +235,13 @@ class Start:
         signals.check()
         return self._serve(run)
 
+    def _driven(self, vendor: "Vendor", environment: Mapping[str, str] | None = None) -> "Vendor":
+        return driven(vendor, self.invocation, self.settings, environment or self.environment, self.cwd).vendor
+
     def _candidates(self, first: "Candidate") -> "Candidates | None":
-        """The vendors that may answer in each other's place, where there are several."""
+        """The vendors that may answer in each other's place, where there are several, or the ways of the one."""
         if len(self.listing.left) == 1:
-            return None
+            return self._ways(first)
         from shim.conversation.fallback.candidates import Candidates
 
         made, facts = {first.launcher.vendor.name: first}, first.launcher.facts
@@ -247,11 +254,25 @@ class Start:
 
         return Candidates(self.listing.left, self.listing.skipped, prepare)
 
+    def _ways(self, first: "Candidate") -> "Candidates | None":
+        """Both ways of a vendor that is driven so that it asks, unless the other one asks less, or lets more run."""
+        name = self.vendor.name
+        if name not in VENDORS or self._asks or self.settings.of(name).driver or self.vendor.program.two_way:
+            return None
+        vendor = find(name, flat=self.listing.translated)
+        wider = vendor.unattended and self.mode != BYPASS
+        if vendor.program.two_way is None or self.mode not in vendor.modes or wider:
+            return None
+        from shim.conversation.fallback.ways import ways
+
+        launcher = first.launcher.another(vendor, self.environment, known=self.resumed)
+        return ways(first, launcher, listens=self._listens(vendor))
+
     def _candidate(self, name: str, first: Launcher) -> "Candidate":
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
         from shim.conversation.fallback.candidates import Candidate
 
-        vendor = driven(find(name, flat=True), self.invocation, self.settings)
+        vendor = self._driven(find(name, flat=True), environment=self.listing.environment(name))
         launcher = first.another(vendor, self.listing.environment(name))
         try:
             self.listing.interactive(vendor)
@@ -286,7 +307,7 @@ class Start:
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         judged = ruled or (not by_schema and any(vendor.judged(self.mode) for vendor in vendors))
-        return (self._asks or judged) and any(map(self._listens, vendors))
+        return (self._asks or judged or self.vendor.program.stays) and any(map(self._listens, vendors))
 
     def _serve_asked(self, run: "Run", asked: Asked) -> int:
         if not (asked.source or asked.talks):  # then the child need not wait for what reads frames
@@ -296,29 +317,6 @@ class Start:
 
     def _prompt(self) -> str:
         return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
-
-    def _check_session(self) -> None:
-        """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6, F7)."""
-        session, vendor = self.invocation.session, self.vendor
-        if vendor.passthrough and not self.listing.several:
-            return
-        if self.resumed and self.resumed.vendor != vendor.name:
-            raise FrontendError(
-                f"this session belongs to {self.resumed.vendor}; {vendor.name} cannot resume it",
-                hint="start a new session, or leave the choice of vendor to the session",
-            )
-        if session.resume and self.recordings is not None and self.recordings.knows(session.resume):
-            return
-        if (self.resumed or session.resume) and not vendor.abilities.resumes:
-            raise FrontendError(f"{vendor.name} cannot resume a session", hint="start a new one")
-        if not (session.resume or session.session_id):
-            return
-        from shim.state import store
-
-        if session.resume and self.resumed is None and store.available(self.environment):
-            raise UnknownSessionError(session.resume)
-        if session.session_id and store.look_up(session.session_id, self.environment):
-            raise ArgumentError(f"Error: Session ID {session.session_id} is already in use.")
 
     def _launcher(self, fresh: str, identity: str) -> Launcher:
         invocation, session, permissions = self.invocation, self.invocation.session, self.invocation.permissions
@@ -388,11 +386,10 @@ class Start:
 
     def _listens(self, vendor: "Vendor") -> bool:
         """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
-        name = vendor.name
-        driver = self.settings.of(name).driver or config.DRIVERS[0]
+        driver = self.settings.of(vendor.name).driver or config.TWO_WAY
         edits = self.mode == "acceptEdits" and vendor.judged(self.mode)  # only its questions keep them in the folder
         wanted = self._asked is None or self._asked.listens or edits
-        return wanted and bool(vendor.speaks) and driver == "two-way"
+        return vendor.program.stays or (wanted and bool(vendor.speaks) and driver == config.TWO_WAY)
 
     def _transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""

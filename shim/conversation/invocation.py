@@ -4,21 +4,29 @@ import os
 from collections.abc import Mapping
 
 from shim.channels.raw_output import tell
-from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import LEVELS, level
 from shim.core.claude.facts import Facts
-from shim.core.errors import FrontendError, ModeError
+from shim.core.errors import ArgumentError, FrontendError, ModeError, UnknownSessionError
 from shim.core.ids import vendor_id
 from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
-from shim.core.reading.typed import Any
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.vendor.routing import PLAYS, check_model, chosen
 from shim.core.vendor.vendor import Vendor
-from shim.state.config import Settings
+from shim.state.config import ONE_WAY, TWO_WAY, Settings
 from shim.vendors import VENDORS
 
-ONE_WAY = "one-way"  # a driver's name in the settings: a child a message, which is told nothing more
+if TYPE_CHECKING:
+    from shim.state.store import Session
+
+
+class Way(NamedTuple):
+    """A vendor as it is driven, and why so."""
+
+    vendor: Vendor
+    why: str
 
 
 def played(invocation: Invocation, environment: Mapping[str, str]) -> str | None:
@@ -40,12 +48,27 @@ def terminator(invocation: Invocation, setting: str) -> str:
     return "message_stop" if invocation.print_mode and invocation.streams.input_format == "text" and not sdk else "none"
 
 
-def driven(vendor: Vendor, invocation: Invocation, settings: Settings) -> Vendor:
-    """The vendor, driven so that it asks, where a frontend could answer or holds a conversation, and it has a way."""
-    talks = invocation.streams.input_format == "stream-json" or prompts(invocation)
-    if vendor.program.two_way is None or not talks or settings.of(vendor.name).driver == ONE_WAY:
-        return vendor
-    return vendor.program.two_way()
+def driven(vendor: Vendor, invocation: Invocation, settings: Settings, environment: Mapping[str, str], cwd: str) -> Way:
+    """The vendor, driven so that it asks, where a frontend could answer or holds a conversation, and it has a way.
+
+    No program is started to find out what it knows: an installed version counts as one that has the way, unless the
+    help that is remembered of it says otherwise.
+    """
+    own, two_way = settings.of(vendor.name), vendor.program.two_way
+    if two_way is None:
+        return Way(vendor, "it has one way only")
+    if own.driver == ONE_WAY:
+        return Way(vendor, f"[vendors.{vendor.name}] driver")
+    if own.driver == TWO_WAY:
+        made = two_way()
+        return Way(made._replace(program=made.program._replace(stays=True)), f"[vendors.{vendor.name}] driver")
+    if not (invocation.streams.input_format == "stream-json" or prompts(invocation)):
+        return Way(vendor, "it is given one message, and nobody can be asked")
+    from shim.process.probe import lacked
+
+    if word := lacked(vendor, own, environment, cwd):
+        return Way(vendor, f"this version cannot do more: its --help does not name {word}")
+    return Way(two_way(), "the frontend holds a conversation, or can be asked")
 
 
 def mode_of(invocation: Invocation) -> str:
@@ -153,3 +176,29 @@ def checked(invocation: Invocation) -> Invocation:
         if directory.startswith("-"):
             raise FrontendError(f"--add-dir {directory[:60]!r} is not a directory")
     return invocation
+
+
+def check_session(
+    session: SessionFlags, vendor: Vendor, known: "Session | None", environment: Mapping[str, str], *, replayed: bool
+) -> None:
+    """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6, F7).
+
+    `known` is the session that goes on, `replayed` whether a recording of it is played.
+    """
+    if known and known.vendor != vendor.name:
+        raise FrontendError(
+            f"this session belongs to {known.vendor}; {vendor.name} cannot resume it",
+            hint="start a new session, or leave the choice of vendor to the session",
+        )
+    if session.resume and replayed:
+        return
+    if (known or session.resume) and not vendor.abilities.resumes:
+        raise FrontendError(f"{vendor.name} cannot resume a session", hint="start a new one")
+    if not (session.resume or session.session_id):
+        return
+    from shim.state import store
+
+    if session.resume and known is None and store.available(environment):
+        raise UnknownSessionError(session.resume)
+    if session.session_id and store.look_up(session.session_id, environment):
+        raise ArgumentError(f"Error: Session ID {session.session_id} is already in use.")

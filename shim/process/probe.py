@@ -189,13 +189,16 @@ def open_probe(
     environment: Mapping[str, str],
     cwd: str,
     seconds: float | None = None,
+    *,
+    remembered: bool = False,
 ) -> Probe:
     """The probe of the program that a turn would start. ShimError when the program or its launcher is not there.
 
-    `seconds` is how long it is waited for, where that is not as usual.
+    `seconds` is how long it is waited for, where that is not as usual; `remembered` as `Probe` has it.
     """
     command = [*find_launcher(settings.launcher, environment, cwd), find_program(vendor, settings, environment, cwd)]
-    return Probe(command, environment, child_environment(vendor, settings, environment), seconds)
+    variables = child_environment(vendor, settings, environment)
+    return Probe(command, environment, variables, seconds, remembered=remembered)
 
 
 def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str | None:
@@ -206,6 +209,18 @@ def known_version(vendor: Vendor, settings: VendorSettings, environment: Mapping
         return open_probe(vendor, settings, environment, cwd).known_version(vendor.version)
     except (ShimError, OSError, ValueError):
         return None
+
+
+def lacked(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> str:
+    """The first word of its two-way command that the remembered help of that program does not name; "" for none."""
+    words = vendor.program.two_way_words
+    if not words or (vendor.program.bundled and not environment.get("SHIM_BIN")):
+        return ""
+    try:
+        probe = open_probe(vendor, settings, environment, cwd, remembered=True)
+        return next((word for word in words if not probe.knows(word if word.startswith("-") else f" {word}")), "")
+    except (ShimError, OSError, ValueError):
+        return ""
 
 
 def known_models(vendor: Vendor, settings: VendorSettings, environment: Mapping[str, str], cwd: str) -> list[str]:

@@ -155,7 +155,9 @@ VENDOR_KEYS = {
     "models": TABLE,
     "timeouts": TABLE,
 }
-DRIVERS = ("two-way", "one-way")
+TWO_WAY = "two-way"  # one child for a conversation, which is told everything through its stdin
+ONE_WAY = "one-way"  # a child a message, which is told nothing more
+DRIVERS = (TWO_WAY, ONE_WAY)
 CHOICES = {
     "dialect": tuple(DIALECTS),
     "redact": ("casts", "all", "none"),

@@ -12,9 +12,9 @@ from shim.core.policy.policy import MODES
 from shim.core.reading.account import printable
 from shim.core.vendor.vendor import Vendor
 from shim.process import probe as probes
-from shim.process.probe import open_probe
+from shim.process.probe import lacked, open_probe
 from shim.state import own_vendors
-from shim.state.config import Settings, VendorSettings, load
+from shim.state.config import ONE_WAY, Settings, VendorSettings, load
 
 AT_ONCE = 4  # programs that are asked at the same time; most of them are Node, and slow to start
 ASKS_NOBODY = "{name} asks nobody: it runs every tool that it has, in every session"
@@ -26,9 +26,12 @@ def asks_nobody(name: str, *, talks: bool) -> str:
     return (ASKS_ONE if talks else ASKS_NOBODY).format(name=name)
 
 
-def talks(vendor: Vendor, own: VendorSettings) -> bool:
-    """Whether a frontend that holds a conversation is asked, though one message asks nobody."""
-    return vendor.program.two_way is not None and own.driver != "one-way"
+def talks(vendor: Vendor, own: VendorSettings, lacks: str = "") -> bool:
+    """Whether a frontend that holds a conversation is asked, though one message asks nobody.
+
+    `lacks` is what the installed version would need for that and has not.
+    """
+    return vendor.program.two_way is not None and own.driver != ONE_WAY and not (lacks and own.driver is None)
 
 
 def describe_all(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
@@ -55,14 +58,18 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     can, emulated, cannot       names of abilities
     modes, refused              permission modes
     unattended, talks           it asks nobody about one message; a frontend that holds a conversation is asked
+    driven, lacks               what one process serves; what a version lacks that could serve a conversation
     install                     the command that installs it, "" where none is known
     """
     program = "bundled" if vendor.program.bundled else None
-    version = None
+    version, lacks = None, ""
     if program is None and not vendor.program.unreleased:
         try:
             probe = open_probe(vendor, own, environment, cwd, probes.PATIENT_SECONDS)
             program, version = probe.program, probe.version(vendor.version)
+            if vendor.program.two_way_words:
+                probe.text()  # remembered, so that a turn knows whether this version can be driven two-way
+            lacks = lacked(vendor, own, environment, cwd)
         except ShimError:
             pass
     able = abilities(vendor)
@@ -72,12 +79,13 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
         "version": version,
         "tested": vendor.version.tested,
         "place": vendor.version.place(version),
-        "driven": driven(vendor, own),
+        "driven": driven(vendor, own, lacks),
+        "lacks": lacks,
         **{key: [name for name, how in able.items() if how == wanted] for key, wanted in _ABLE.items()},
         "modes": list(vendor.modes),
         "refused": [mode for mode in MODES if mode not in vendor.modes],
         "unattended": vendor.unattended,
-        "talks": talks(vendor, own),
+        "talks": talks(vendor, own, lacks),
         "note": vendor.program.unreleased,
         "install": vendor.program.install,
     }
@@ -86,7 +94,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
 _ABLE = {"can": YES, "emulated": HELPED, "cannot": NO}
 
 
-def driven(vendor: Vendor, own: VendorSettings) -> str:
+def driven(vendor: Vendor, own: VendorSettings, lacks: str = "") -> str:
     """What one process of the vendor serves: a conversation or a message."""
-    two_way = talks(vendor, own) or (bool(vendor.speaks) and own.driver != "one-way")
+    two_way = talks(vendor, own, lacks) or vendor.program.stays or (bool(vendor.speaks) and own.driver != ONE_WAY)
     return "one process a conversation" if two_way or vendor.passthrough else "one process a message"

@@ -18,7 +18,7 @@ from shim.core.vendor.versions import newest
 from shim.process import probe as probes
 from shim.process.environment import child_environment
 from shim.process.find_program import ignored_path
-from shim.process.probe import Probe, open_probe
+from shim.process.probe import Probe, lacked, open_probe
 from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings
 from shim.vendors import VENDORS, find
@@ -149,12 +149,14 @@ def look_at_vendor(
             findings += _interpreter(program, child_environment(vendor, own, environment), level)
             if not findings:
                 version = probe.version(vendor.version, anew=True)
+                if vendor.program.two_way_words and version:
+                    probe.text()  # remembered for turns
                 if wanted and version:
                     probe.ask_models(vendor.program.listing)
                 findings += _version(vendor, version, probe, level)
                 findings += _login(vendor, probe if version else None, told, level)
     if vendor.unattended and (wanted or program is not None):
-        findings.append(_asks_nobody(vendor, own))
+        findings.append(_asks_nobody(vendor, own, lacked(vendor, own, environment, cwd)))
     if program is not None:
         findings += _gates(vendor, own)
     place = vendor.version.place(version)
@@ -214,10 +216,10 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
     return [Finding(NOTE, f"version {version} is older than what was tested ({how.tested})", fix)]
 
 
-def _asks_nobody(vendor: Vendor, own: VendorSettings) -> Finding:
+def _asks_nobody(vendor: Vendor, own: VendorSettings, lacks: str) -> Finding:
     plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
     fix = f"let it work only where nothing can be lost{plan}"
-    return Finding(NOTE, asks_nobody(vendor.name, talks=talks(vendor, own)), fix)
+    return Finding(NOTE, asks_nobody(vendor.name, talks=talks(vendor, own, lacks)), fix)
 
 
 def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:

@@ -38,7 +38,7 @@ LEGEND = (
     "JSON: --json-schema; ~ the prompt asks for it, and the answer is checked",
 )
 TRIED = {"tested": "yes", "older": "older", "newer": "newer", "unknown": "?"}
-ASKS = "asks: yes, before a tool runs · no, what would ask is denied · nobody, ever"
+ASKS = "asks: yes, before a tool runs · conversations: yes, but not about one message · no: denied · nobody, ever"
 
 
 def list_vendors(
@@ -88,6 +88,11 @@ def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
     for row in rows if every else there:
         if row["unattended"]:
             console.print(Text(printable(asks_nobody(row["name"], talks=row["talks"]))), soft_wrap=True)
+        if row["lacks"]:
+            text = (
+                f"{row['name']}: this version has no {row['lacks']}, so one process serves one message and asks nobody"
+            )
+            console.print(Text(printable(text)), soft_wrap=True)
         if row["note"]:
             console.print(Text(printable(f"{row['name']}: {row['note']}")), soft_wrap=True)
 
@@ -109,7 +114,7 @@ def _found(rows: Sequence[dict[str, Any]], gap: int) -> Table:
         version = (row["version"] or "unknown") if outside else ""
         tried = Text(TRIED[row["place"]] if outside else "", style="" if row["place"] == "tested" else "yellow")
         asks = (
-            "in talks"
+            "conversations"
             if row["talks"]
             else "nobody"
             if row["unattended"]

@@ -13,6 +13,7 @@ import typer
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.drivers.launcher import Launcher, Plan
+from shim.conversation.invocation import driven
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ShimError
@@ -25,6 +26,7 @@ from shim.process.environment import extra_arguments
 from shim.process.probe import known_version
 from shim.state import config
 from shim.state.claude_settings import found_settings
+from shim.vendors import VENDORS, find
 
 SECRET = "[REDACTED:variable]"
 # Names of variables whose values are secrets, whatever they look like.
@@ -125,6 +127,7 @@ def _child(start: Start, launcher: DryLauncher, plan: Plan) -> dict[str, Any]:
         "files": {path: Redactor().text(text[:FILE_CHARACTERS]) for path, text in launcher.files.items()},
         "stdin": "messages" if request.listens else "the prompt" if plan.launch.stdin else "nothing",
         "driver": _driver(start, plan),
+        "driver_why": _why(start),
         "asks_frontend": launcher.facts.prompts,
         "mode_arguments": list(request.mode),
         "unattended": vendor.unattended,
@@ -146,7 +149,16 @@ def _place_of_program(start: Start, launcher: Launcher) -> str:
 def _driver(start: Start, plan: Plan) -> str:
     if start.vendor.passthrough and plan.request.listens:
         return "pass-through"
-    return "two-way" if plan.request.listens else "one-way"
+    return config.TWO_WAY if plan.request.listens else config.ONE_WAY
+
+
+def _why(start: Start) -> str:
+    """Why the vendor is driven so, where it has two ways; else ""."""
+    name = start.vendor.name
+    vendor = find(name, flat=start.listing.translated) if name in VENDORS else start.vendor
+    if vendor.program.two_way is None:
+        return ""
+    return driven(vendor, start.invocation, start.settings, start.listing.environment(name), start.cwd).why
 
 
 def _rules(start: Start, launcher: Launcher, plan: Plan) -> list[dict[str, str]]:
@@ -241,8 +253,8 @@ def _parts(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
 
 DRIVERS = {
     "pass-through": "pass-through: it talks to the frontend itself",
-    "two-way": "two-way: one child for the whole conversation; its questions are answered by the rules",
-    "one-way": "one-way: a child for each message; it can ask nobody",
+    config.TWO_WAY: "two-way: one child for the whole conversation; its questions are answered by the rules",
+    config.ONE_WAY: "one-way: a child for each message; it can ask nobody",
 }
 STDIN = {"messages": "the messages, as they come", "the prompt": "the prompt", "nothing": "empty"}
 
@@ -258,8 +270,8 @@ def _told_vendor(found: Mapping[str, Any]) -> list[str]:
 
 
 def _told_driver(found: Mapping[str, Any]) -> str:
-    asks = " and by the frontend" if found["asks_frontend"] and found["driver"] == "two-way" else ""
-    return DRIVERS[found["driver"]] + asks
+    asks = " and by the frontend" if found["asks_frontend"] and found["driver"] == config.TWO_WAY else ""
+    return DRIVERS[found["driver"]] + asks + (f" ({found['driver_why']})" if found["driver_why"] else "")
 
 
 def _told_environment(changes: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from shim.conversation.invocation import driven
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.acts import CHANGERS, READERS, SHELL
 from shim.core.policy.judge import Judge
@@ -16,6 +17,7 @@ from shim.core.policy.rules import read_rule
 from shim.core.reading.account import counted
 from shim.core.vendor.allowances import not_honoured
 from shim.core.vendor.vendor import Request, Vendor
+from shim.state.config import load
 from shim.vendors import VENDORS, find
 
 RULES = 5  # that are named
@@ -70,7 +72,7 @@ def advice(
     if mode == "plan":
         return "the mode plan lets nothing be changed: run it without --permission-mode plan"
     name = str(shim.get("vendor")) if isinstance(shim, dict) else ""
-    vendor = find(name) if name in VENDORS else None
+    vendor = _as_driven(name, cwd) if name in VENDORS else None
     rules: dict[str, None] = {}
     for one in left:
         arguments = one.get("tool_input")
@@ -83,6 +85,12 @@ def advice(
     more = f" and {counted(len(rules) - RULES, 'more rule')}" if len(rules) > RULES else ""
     asks = vendor is not None and bool(vendor.speaks or vendor.passthrough) and mode != "dontAsk" and not attended
     return f"to allow it: shim run {shown}{more} …" + ("; on a terminal, shim run asks you" if asks else "")
+
+
+def _as_driven(name: str, cwd: str) -> Vendor:
+    """The vendor as `shim run` drives it: in a conversation."""
+    talk = Invocation().with_flags(input_format="stream-json")
+    return driven(find(name), talk, load(talk, os.environ), os.environ, cwd).vendor
 
 
 def _heeded(tool: str, arguments: Mapping[str, Any], cwd: str, vendor: Vendor | None, mode: str) -> str | None:

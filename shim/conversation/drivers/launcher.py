@@ -128,10 +128,10 @@ class Launcher:
         self._schema = AnswerSchema(setup)
         self.keep: Callable[..., str | None] = Keeper(setup, facts.rules.session_id)
 
-    def another(self, vendor: Vendor, environment: Mapping[str, str]) -> "Launcher":
-        """What starts another vendor in the same conversation; no session of this one's goes on in it."""
+    def another(self, vendor: Vendor, environment: Mapping[str, str], known: "Session | None" = None) -> "Launcher":
+        """What starts another vendor in the same conversation; no session of this one's goes on in it but `known`."""
         setup = self.setup._replace(vendor=vendor, environment=environment, flat=True)
-        made = Launcher(setup, facts=self.facts, pen=lambda: self.pen)
+        made = Launcher(setup, facts=self.facts, pen=lambda: self.pen, known=known)
         made.relays = self.relays
         return made
 

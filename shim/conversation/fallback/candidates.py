@@ -18,11 +18,20 @@ class Candidates:
     """The vendors called `names`, in this order; the first one is asked first.
 
     `skipped` are vendors that stood before them and cannot start. `prepare` gives the candidate of a name; from then on
-    the frontend's questions are answered for that vendor.
+    the frontend's questions are answered for that vendor. `same_vendor`: the names are ways of one vendor, and the next
+    way is only taken where no session began.
     """
 
-    def __init__(self, names: Sequence[str], skipped: Sequence[Tried], prepare: Callable[[str], Candidate]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        skipped: Sequence[Tried],
+        prepare: Callable[[str], Candidate],
+        *,
+        same_vendor: bool = False,
+    ) -> None:
         self.skipped = tuple(skipped)
+        self.same_vendor = same_vendor
         self._names = tuple(names)
         self._prepare = prepare
         self._at = 0

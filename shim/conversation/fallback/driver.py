@@ -26,6 +26,7 @@ from shim.core.vendor.pump import Pump
 # After this time the vendor that was asked answers, and no other vendor is asked. A missing login shows in a second or
 # two. Vendors often wait for a rate limit to pass; one that still waits then is given up.
 HOLD_SECONDS = 30.0
+WAY_SECONDS = 90.0  # for a vendor to open its session, until it is driven in another way
 
 
 class Fallback:
@@ -35,7 +36,7 @@ class Fallback:
         self._driver = driver
         self._candidates = candidates
         self._drive = drive
-        self._hold = Hold()
+        self._hold = Hold(same_vendor=candidates.same_vendor)
         self._said: Pump | None = None  # of the last turn that the frontend saw
         self._answered = self._interrupted = False
         self._hold_back(driver.launcher)
@@ -92,13 +93,15 @@ class Fallback:
 
     async def _expire(self, driver: ChildDriver) -> None:
         """A vendor that has said nothing for long is the one that answers, unless it only waits for its model."""
-        await anyio.sleep(HOLD_SECONDS)
+        seconds = WAY_SECONDS if self._candidates.same_vendor else HOLD_SECONDS
+        await anyio.sleep(seconds)
         pump = driver.pump
         if not (self._hold.holds and isinstance(pump, HeldPump)):
             return
         if cause := pump.expire(driver.complaint()):
             name = driver.launcher.vendor.shown
-            driver.give_up(f"{name} said nothing in {HOLD_SECONDS:g} s but that it waits", cause)
+            rest = "" if self._candidates.same_vendor else " but that it waits"
+            driver.give_up(f"{name} said nothing in {seconds:g} s{rest}", cause)
             return
         with contextlib.suppress(FrontendGoneError):  # the turn finds out too
             await driver.give(*pump.release())
@@ -116,7 +119,10 @@ class Fallback:
         candidate = self._candidates.next()
         vendor = candidate.launcher.vendor
         unasked = ", which runs its tools and asks nobody" if vendor.unattended else ""
-        tell(f"{why.vendor} did not answer ({why.cause}); {vendor.name} is asked{unasked}\n")
+        if self._candidates.same_vendor:
+            tell(f"{vendor.name} could not be driven two-way ({why.reason}); it is driven one-way{unasked}\n")
+        else:
+            tell(f"{why.vendor} did not answer ({why.cause}); {vendor.name} is asked{unasked}\n")
         return self._begun(candidate)
 
     def _begun(self, candidate: Candidate) -> ChildDriver:

@@ -20,8 +20,10 @@ class Hold:
     `why` is the reason why another vendor is to be asked, `started` whether a child was started before that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, same_vendor: bool = False) -> None:
+        """`same_vendor`: the next one is another way of the same vendor, which is taken until a session begins."""
         self.holds = False
+        self.same_vendor = same_vendor
         self._clear()
 
     def _clear(self) -> None:
@@ -83,11 +85,12 @@ class HeldPump(Pump):
             return said, commands
         kept = hold.keep(len(chunk), said, commands)
         spoken = self.spoken or any(isinstance(it, Ask) or it is Stage.FINISHED for it in commands)
+        spoken = spoken or (hold.same_vendor and self._session() is not None)
         return hold.release(b"", kept) if spoken or hold.full else (b"", kept)
 
     def retry(self, child_exit: Exit | None, stderr: str | None) -> bool:
         # A child that has gone is asked again by another vendor, if there is one; a child that stays by itself first.
-        passed = self._hold.holds and stderr is not None and self.unanswered(child_exit, stderr) is not None
+        passed = self._hold.holds and stderr is not None and self._why(child_exit, stderr) is not None
         return not passed and super().retry(child_exit, stderr)
 
     def close(self, child_exit: Exit | None, stderr: str = "") -> Said:
@@ -108,6 +111,8 @@ class HeldPump(Pump):
 
     def expire(self, stderr: str) -> Cause | None:
         """The vendor had its time: why it still waits for its model, if that is all that it does."""
+        if self._hold.same_vendor:
+            return "stall"
         cause = self.waits(stderr).cause
         return cause if cause in UNANSWERED_CAUSES else None
 
@@ -117,8 +122,14 @@ class HeldPump(Pump):
 
     def _passed(self, child_exit: Exit | None, stderr: str | None) -> bool:
         """Whether the turn is another vendor's; without `stderr` the child stays."""
-        why = self.unanswered(child_exit, stderr) if self._hold.holds else None
+        why = self._why(child_exit, stderr) if self._hold.holds else None
         if why is not None:
             self._hold.drop(why, started=True)
             self.translation.pen.forget()
         return why is not None
+
+    def _why(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
+        """Why the turn is another vendor's, or another way's of the same vendor, where this one opened no session."""
+        if self._hold.same_vendor and self._session() is not None:
+            return None
+        return self.unanswered(child_exit, stderr, whatever=self._hold.same_vendor)

@@ -249,8 +249,8 @@ class TurnWithoutSecrets:
         marks(stderr, self._counts)
         self.turn.closed(child_exit, self._redactor.text(stderr))
 
-    def unanswered(self, child_exit: Exit | None, stderr: str) -> Tried | None:
-        tried = self.turn.unanswered(child_exit, Redactor().text(stderr))
+    def unanswered(self, child_exit: Exit | None, stderr: str, *, whatever: bool = False) -> Tried | None:
+        tried = self.turn.unanswered(child_exit, Redactor().text(stderr), whatever=whatever)
         if tried is not None:
             marks(tried.reason, self._counts)
         return tried

@@ -65,9 +65,9 @@ class Closing:
         self._questions.refuse_all()
         machine.go(CLOSED)
 
-    def unanswered(self, child_exit: Exit | None, stderr: str) -> Tried | None:
+    def unanswered(self, child_exit: Exit | None, stderr: str, *, whatever: bool) -> Tried | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the answer."""
-        return ends.unanswered(self._standing(), child_exit, stderr)
+        return ends.unanswered(self._standing(), child_exit, stderr, whatever=whatever)
 
     def broke_off(self, child_exit: Exit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's R11)."""

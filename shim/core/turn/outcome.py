@@ -178,15 +178,19 @@ def decide(standing: Standing, child_exit: Exit | None, stderr: str) -> Outcome:
     return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
 
 
-def unanswered(standing: Standing, child_exit: Exit | None, stderr: str) -> Tried | None:
-    """Why a vendor that is at its end said nothing, where another may be asked; None where its turn is the answer."""
+def unanswered(standing: Standing, child_exit: Exit | None, stderr: str, *, whatever: bool) -> Tried | None:
+    """Why a vendor that is at its end said nothing, where another may be asked; None where its turn is the answer.
+
+    `whatever`: whatever the cause is; else only causes for which another vendor would do better.
+    """
     if standing.spoken or standing.unknown or standing.state is CLOSED:
         return None
     outcome = decide(standing, child_exit, stderr)
     if outcome.kind != "failed":
         return None
     unstarted = standing.state is NEW and child_exit is not None and standing.outcome is None
-    if outcome.cause not in UNANSWERED_CAUSES and not (unstarted and outcome.cause in UNSTARTED_CAUSES):
+    passes = whatever or outcome.cause in UNANSWERED_CAUSES
+    if not passes and not (unstarted and outcome.cause in UNSTARTED_CAUSES):
         return None
     return tried(standing.terms.vendor.name, outcome.cause, outcome.message)
 

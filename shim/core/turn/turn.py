@@ -360,9 +360,9 @@ class Turn:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
         self.closing.close(child_exit, stderr)
 
-    def unanswered(self, child_exit: Exit | None, stderr: str) -> Tried | None:
+    def unanswered(self, child_exit: Exit | None, stderr: str, *, whatever: bool = False) -> Tried | None:
         """Why the vendor said nothing, where another may be asked; None where this turn is the answer."""
-        return self.closing.unanswered(child_exit, stderr)
+        return self.closing.unanswered(child_exit, stderr, whatever=whatever)
 
     def broke_off(self, child_exit: Exit | None, stderr: str) -> bool:
         """Whether the stream was cut, and nothing has happened that must not happen twice (Yume's R11)."""

@@ -218,9 +218,9 @@ class Pump:
         """The last lines of a turn that cannot go on, because of an error of the shell."""
         return self.refuse(error), (Remember(self._session()),)
 
-    def unanswered(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
+    def unanswered(self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False) -> Tried | None:
         """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
-        return self.translation.unanswered(child_exit, stderr)
+        return self.translation.unanswered(child_exit, stderr, whatever=whatever)
 
     def waits(self, stderr: str) -> Failure:
         """What the vendor asks its model again for, by its own words or by what it printed on stderr."""

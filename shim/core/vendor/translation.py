@@ -126,12 +126,13 @@ class Translation:
             self._read_by(self._translator.anew(turn))
         return True
 
-    def unanswered(self, child_exit: Exit | None, stderr: str | None) -> Tried | None:
+    def unanswered(self, child_exit: Exit | None, stderr: str | None, *, whatever: bool = False) -> Tried | None:
         """Why the child did not answer, where another vendor may be asked; `close` may follow where this is None.
 
-        `stderr` is None for a child that stays; otherwise its stdout is read to the end first.
+        `stderr` is None for a child that stays; otherwise its stdout is read to the end first. `whatever` the cause is.
         """
-        return self.turn.unanswered(child_exit, "" if stderr is None else self._last(child_exit, stderr))
+        said = "" if stderr is None else self._last(child_exit, stderr)
+        return self.turn.unanswered(child_exit, said, whatever=whatever)
 
     def _pump_rest(self) -> None:
         self._pump(self._lines.close())

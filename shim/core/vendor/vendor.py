@@ -138,6 +138,8 @@ class ProgramFacts(NamedTuple):
     plays       the vendor that it stands for, where it plays recordings
     place       where it is in them, which is its own id of the session then
     two_way     gives the same vendor, driven so that it asks; None where it always is, or has no such way
+    two_way_words  what the help of a version names that has this way
+    stays       one message too is given to a child that stays
     models      Claude's name of a model → its own, where the settings say nothing else
     listing     how it is asked for its models
     """
@@ -151,6 +153,8 @@ class ProgramFacts(NamedTuple):
     plays: str = ""
     place: Callable[[], str] | None = None
     two_way: "Callable[[], Vendor] | None" = None
+    two_way_words: tuple[str, ...] = ()
+    stays: bool = False
     models: Mapping[str, str] = MappingProxyType({})
     listing: ModelProbe = ModelProbe()
 

@@ -188,7 +188,11 @@ def build(
         return vendor._replace(program=vendor.program._replace(two_way=lambda: _driven(module, vendor)))
     if not spot.at("acp").value:
         return vendor
-    return vendor._replace(program=vendor.program._replace(two_way=lambda: _two_way(vendor, table, source)))
+    words = spot.at("acp").at("command").texts()[1:] if spot.at("acp").at("command") else ()
+    if not source.bundled:  # a mistake in it is told of now
+        _two_way(vendor, table, source)
+    facts = vendor.program._replace(two_way=lambda: _two_way(vendor, table, source), two_way_words=words)
+    return vendor._replace(program=facts)
 
 
 def _driven(module: str, vendor: Vendor) -> Vendor:

@@ -1,0 +1,115 @@
+"""A vendor that can be driven in two ways: which one is taken, and the other one where the first does not start."""
+
+import json
+import subprocess
+
+import pytest
+from box import ndjson
+
+from shim.conversation.invocation import driven
+from shim.core.claude.argv.parse import parse
+from shim.state.config import Settings, VendorSettings
+from shim.vendors import find
+from tests.conversation.test_conversation import CONVERSE, results, user
+from tests.conversation.test_two_way import ASKING
+
+ANSWER = ndjson(
+    {"type": "init", "session_id": "00000000-0000-4000-8000-000000000001", "model": "m1"},
+    {"type": "message", "role": "assistant", "content": "Hello.", "delta": True},
+    {"type": "result", "status": "success", "stats": {}},
+)
+ONE_WAY = (["out", ANSWER], ["leave", 0])
+REFUSED = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such thing"}}
+STRANGE = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 7}}
+GREETED = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1}}
+NO_LOGIN = {"jsonrpc": "2.0", "id": 2, "error": {"code": -32000, "message": "Authentication required"}}
+BROKEN = {
+    "an unknown flag": [["complain", "Unknown argument: acp\n"], ["leave", 1]],
+    "a help on stdout": [["out", "usage: …\n"], ["leave", 0]],
+    "an error": [["hear", '"initialize"'], ["out", ndjson(REFUSED)], ["hear", "nothing more"]],
+    "another version": [["hear", '"initialize"'], ["out", ndjson(STRANGE)], ["hear", "nothing more"]],
+    "no login": [["hear", '"initialize"'], ["out", ndjson(GREETED, NO_LOGIN)], ["hear", "nothing more"]],
+}
+
+
+def converse(box, steps, *flags, vendor="gemini"):
+    child = box.fakes(steps, ONE_WAY, ONE_WAY)
+    environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child}
+    with box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment) as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(user("two"))
+        running.read_until(b'"type":"result"')
+        return running.hang_up()
+
+
+@pytest.mark.parametrize("steps", BROKEN.values(), ids=BROKEN)
+def test_a_vendor_that_does_not_start_two_way_answers_one_way_and_says_so(box, steps):
+    done = converse(box, steps)
+    assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
+    first, second = (line for line in done.lines if line.get("subtype") == "init")
+    (tried,) = first["shim"]["tried"]
+    assert tried["vendor"] == "gemini"
+    assert "tried" not in second["shim"]
+    assert done.stderr.count("gemini could not be driven two-way (") == 1
+    assert done.stderr.count("it is driven one-way") == 1
+
+
+def test_a_frontend_that_is_to_be_asked_is_told_why_it_cannot_be(box):
+    done = converse(box, BROKEN["an error"], *ASKING)
+    assert results(done)[0]["is_error"]
+    assert "no such thing" in str(results(done)[0])
+    assert "one-way" not in done.stderr
+
+
+def test_no_way_is_taken_that_runs_what_the_first_would_have_denied(box):
+    done = converse(box, BROKEN["an error"], vendor="opencode")
+    assert results(done)[0]["is_error"]
+    assert "one-way" not in done.stderr
+
+
+def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
+    session = {"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s1"}}
+    failed = {"jsonrpc": "2.0", "id": 3, "error": {"code": -32603, "message": "the model is gone"}}
+    opening = [["hear", '"initialize"'], ["out", ndjson(GREETED)], ["hear", '"session/new"'], ["out", ndjson(session)]]
+    done = converse(box, [*opening, ["hear", '"session/prompt"'], ["out", ndjson(failed)], ["leave", 1]])
+    assert "the model is gone" in str(results(done)[0])
+    assert "one-way" not in done.stderr
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+def way(*words, driver=None):
+    settings = Settings(vendors={"gemini": VendorSettings(driver=driver)})
+    return driven(find("gemini"), parse(words), settings, {"PATH": "", "HOME": "/nowhere"}, "/")
+
+
+@pytest.mark.parametrize(
+    ("words", "driver", "speaks", "why"),
+    [
+        ((*CONVERSE,), None, True, "the frontend holds a conversation, or can be asked"),
+        (("-p", "hi", "--output-format", "stream-json", *ASKING), None, True, "the frontend holds a conversation"),
+        (("-p", "hi"), None, False, "it is given one message"),
+        ((*CONVERSE,), "one-way", False, "[vendors.gemini] driver"),
+        (("-p", "hi"), "two-way", True, "[vendors.gemini] driver"),
+    ],
+)
+def test_a_vendor_is_driven_as_the_frontend_asks_unless_the_settings_say_another_way(words, driver, speaks, why):
+    found = way(*words, driver=driver)
+    assert bool(found.vendor.speaks) == speaks
+    assert found.why.startswith(why)
+
+
+@pytest.mark.parametrize(("help_text", "speaks"), [("usage: gemini [--acp]", True), ("usage: gemini", False)])
+def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_before(box, help_text, speaks):
+    program = box.program("gemini", f"#!/bin/sh\necho '{help_text}'\n")
+    box.settings(f'[vendors.gemini]\nbin = "{program}"\n')
+    for vendor in json.loads(box.shim("vendors", "--json").stdout):
+        if vendor["name"] == "gemini":
+            assert (vendor["lacks"], vendor["driven"]) == (
+                ("", "one process a conversation") if speaks else ("--acp", "one process a message")
+            )
+    explained = box.shim("explain", "--json", "--", "--shim-vendor", "gemini", *CONVERSE).stdout
+    assert (b'"driver": "two-way"' in explained) == speaks
+    assert (b"--help does not name --acp" in explained) != speaks
