@@ -6,11 +6,18 @@ import pytest
 from pi_agent import END, HELLO, MODEL, OLD_END, SETTLED, START, Talk, call, question, reply, text
 from support import STABLE_IDENTITY, check_turns, terms_of
 
+from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import Message, Part
 from shim.core.claude.pen import ClaudePen
+from shim.core.errors import ModeError
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
 from shim.core.vendor.commands import Stage
 from shim.core.vendor.translation import Translation
+from shim.core.vendor.vendor import Request
 from shim.vendors import find
+from shim.vendors.pi import GATE
 
 STARTED = {"disposition": "started"}
 
@@ -26,6 +33,32 @@ def kinds(told):
 
 def values(told):
     return [json.loads(one["value"]) for one in told if one["type"] == "extension_ui_response"]
+
+
+# -- the start ----------------------------------------------------------------------------------------------------
+
+
+def started(mode, **fields):
+    vendor = find("pi").program.two_way()
+    request = Request(parse(()), "hi", mode=vendor.modes[mode], permission_mode=mode, listens=True, **fields)
+    return vendor.launch(request)
+
+
+@pytest.mark.parametrize("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])
+def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
+    child = started(mode)
+    assert child.arguments[:2] == ("--mode", "rpc") and GATE in child.arguments
+    assert json.loads(child.enforced["PI_GATE"]) == {"asks": True}
+    assert (child.stdin, child.pipe) == (b"", True)
+
+
+def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
+    with pytest.raises(ModeError, match="asks before each of its calls: far away"):
+        started("default", unheard="far away")
+    ruled = Policy(place=Place("/w", "/h"), deny=read_rules(("Bash(rm:*)",)))
+    with pytest.raises(ModeError):
+        started("bypassPermissions", unheard="far away", policy=ruled)
+    assert "-e" not in started("bypassPermissions", unheard="far away").arguments
 
 
 # -- a message ----------------------------------------------------------------------------------------------------
@@ -250,7 +283,9 @@ def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     assert "Model not found" in json.dumps(talk.end().results[-1])
 
 
-@pytest.mark.parametrize(("before", "name", "told"), [("default", "acceptEdits", b""), ("default", "plan", None)])
+@pytest.mark.parametrize(
+    ("before", "name", "told"), [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)]
+)
 def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
     assert Talk(mode=before).speech.mode(name) == told
 
