@@ -204,12 +204,12 @@ class AcpTranslator(Translator):
 
     def _step(self, heard: Heard) -> None:
         """A step of a turn that is taken: it ends, or it ends unless the agent goes on."""
-        self._end = heard.result if heard.step == MAY_END else None
+        paused, self._end = self._end is not None, heard.result if heard.step == MAY_END else None
         if heard.step == PROMPT:
             self._ended(heard.result)
         elif self._end is not None:
             self.turn.pause()
-        else:
+        elif paused:
             self.turn.unsettle()
 
     def eof(self, child_exit: Exit | None, stderr: str) -> None:

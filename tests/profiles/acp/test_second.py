@@ -90,6 +90,13 @@ def test_an_agent_that_is_idle_and_says_no_more_is_done(late):
     assert result_of(talk)["result"] == "Hello"
 
 
+def test_a_state_that_is_said_again_does_not_take_back_the_end_of_a_cancelled_turn():
+    talk = begun().says(piece("Hel"))
+    talk.pump.interrupt()
+    talk.says(idle(stopReason="cancelled"), idle(stopReason="cancelled"))
+    assert talk.pump.turn.settled
+
+
 def test_an_agent_that_works_after_it_was_idle_is_not_done():
     talk = Talk().says(*ANSWERS, TAKEN, idle(stopReason="end_turn"), RUNS, piece("Hello"))
     assert not talk.pump.decided
