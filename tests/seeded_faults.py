@@ -60,7 +60,7 @@ AREAS = {
     "decode": "decode lines surrogates json_text translation pump torture",
     "vendors": "pi_stream pi_talk qwen_stream qwen_speech claude_passed launch vendors golden tools claude_settings",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
-    "acp": "link calls stream second acp_agents machines",
+    "acp": "link calls stream second form acp_agents machines",
     "drivers": "driver pump fallback_driver done timeouts fallback two_way conversation",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "control": "control hooks policy messages qwen_speech",

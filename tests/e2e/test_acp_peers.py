@@ -142,6 +142,28 @@ def test_a_file_of_ours_is_not_given(peer: Start) -> None:
     assert done.result["result"].startswith("refused: ")
 
 
+ANSWERS = {"How shall it be?\nWhich colour?": "blue", "Loud?": "No", "Which name?": "mine"}
+
+
+def test_the_person_answers_a_form(box: Box, peer: Start) -> None:
+    with peer(*ASKING) as running:
+        running.say(user("[[ask]]"))
+        asked = running.line_with(b'"subtype":"can_use_tool"')
+        given = asked["request"]["input"]
+        assert [one["question"] for one in given["questions"]] == list(ANSWERS)
+        running.say(answer(asked["request_id"], behavior="allow", updatedInput={**given, "answers": ANSWERS}))
+        running.read_until(b'"type":"result"')
+        done = running.hang_up()
+    assert done.result["result"] == "accept: {'colour': 'blue', 'loud': False, 'name': 'mine'}"
+    told = next(line["result"] for line in heard(box) if "action" in line.get("result", {}))
+    schema.AcceptElicitationResponse.model_validate(told)
+
+
+def test_an_agent_asks_nobody_where_the_frontend_cannot_be_asked(peer: Start) -> None:
+    with peer() as running:
+        assert said_after(running, "[[ask]]").result["result"] == "nobody to ask"
+
+
 MODELS = {
     "initialize": "InitializeRequest",
     "session/new": "NewSessionRequest",

@@ -204,6 +204,11 @@ class AcpAgent:
                 "method": choose(("fs/read_text_file", "terminal/create", "_own/ask")),
                 "params": params,
             }
+        if self._chance.random() < 0.1:
+            fields = {"colour": {"type": "string", "enum": ["red", "blue"]}, "loud": {"type": "boolean"}}
+            schema = {"type": "object", "properties": fields, "required": choose(([], ["colour"]))}
+            params = {"sessionId": "s1", "mode": "form", "message": "How?", "requestedSchema": schema}
+            return {"id": identity, "method": "elicitation/create", "params": params}
         options = [{"optionId": name, "name": name, "kind": kind} for name, kind in OPTIONS]
         options = [one for one in options if not self.hostile or self._chance.random() < 0.9]
         call = {"toolCallId": self._name(), "title": choose(("bash", "ls")), "kind": "execute"}

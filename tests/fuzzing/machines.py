@@ -34,7 +34,7 @@ from fuzzing.agents import AGENTS, Agent, Line
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import TERMINATORS, ClaudePen
-from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
@@ -70,7 +70,8 @@ class Talk:
         self._granted: list[Permission] = []  # in this turn
         self._settled = False
         self._late = b""
-        self._told(self.speech.hello(Request(parse_arguments(()), "", policy=Policy(place=Place("/w", "/h")))))
+        asking = parse_arguments(("--permission-prompt-tool", "stdio"))
+        self._told(self.speech.hello(Request(asking, "", policy=Policy(place=Place("/w", "/h")))))
         self._told(self.speech.prompt(Message("hi")))
 
     def run(self) -> None:
@@ -155,6 +156,11 @@ class Talk:
         decision = Decision(kind < 0.6, message="no", interrupt=kind > 0.9)
         if 0.5 < kind < 0.6:
             decision = decision._replace(changed={"command": "changed"})
+        elif permission.tool == QUESTION and kind < 0.4:
+            answers = {
+                one["question"]: self._chance.choice(("red", "Yes", "")) for one in permission.arguments["questions"]
+            }
+            decision = decision._replace(changed={"answers": answers})
         self._note(f"the frontend: {permission.tool} {permission.arguments} {decision}")
         if decision.allow and decision.changed is None:
             self._granted.append(permission)

@@ -40,7 +40,7 @@ def question(identity=7, call="c1", **fields):
 class Talk:
     """An agent of the protocol and what it is told; `lines` is what the frontend has."""
 
-    def __init__(self, vendor="opencode", resume=None, model=None):
+    def __init__(self, vendor="opencode", resume=None, model=None, flags=(), policy=None):
         self.vendor = find(vendor).program.two_way()
         self.speech = self.vendor.speech()
         reader = self.speech.reader(self.vendor.translator)
@@ -48,8 +48,8 @@ class Talk:
             Translation(reader, terms_of(vendor), ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]))
         )
         self.lines, self.told, self.asked = b"", b"", []
-        policy = Policy(place=Place("/w", "/h"))
-        invocation = parse_arguments(()).with_flags(model=model)
+        policy = policy or Policy(place=Place("/w", "/h"))
+        invocation = parse_arguments(flags).with_flags(model=model)
         self.told += self.speech.hello(Request(invocation, "", resume=resume, policy=policy))
         self.told += self.speech.prompt(Message("hi"))
 

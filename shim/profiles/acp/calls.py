@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import orjson
 
+from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.vendor.tools import Tools, translate
 
@@ -23,6 +24,7 @@ KINDS = {
     "search": "Grep",
     "fetch": "WebFetch",
 }
+OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
 PATHS = ("oldPath", "path")  # of a changed file
 UNKNOWN = "unknown"  # a name that no rule has
 BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
@@ -222,3 +224,22 @@ def _object(text: str) -> object:
         return orjson.loads(text) if text.endswith("}") else None
     except orjson.JSONDecodeError:
         return None
+
+
+def raw_output(update: Mapping[str, Any]) -> str:
+    """What an agent calls the raw output of a call, as text."""
+    raw = update.get("rawOutput")
+    if isinstance(raw, dict):
+        raw = next((raw[key] for key in OUTPUTS if isinstance(raw.get(key), str)), raw)
+    return raw if isinstance(raw, str) else "" if raw is None else dump(raw).decode()
+
+
+def exit_code(update: Mapping[str, Any]) -> object:
+    """The exit code of a command, which opencode and copilot note beside its output; 0 where there is none."""
+    raw = update.get("rawOutput")
+    noted = raw if isinstance(raw, dict) else {}
+    metadata, contents = noted.get("metadata"), noted.get("contents")
+    ends = [one for one in contents if isinstance(one, dict)] if isinstance(contents, list) else []
+    codes = [one.get("exitCode") for one in ends if one.get("type") == "shell_exit"]
+    code = metadata.get("exit") if isinstance(metadata, dict) else codes[-1] if codes else None
+    return 0 if code is None else code

@@ -12,13 +12,15 @@ from shim.core.claude.messages import EVERYTHING, Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.acp.blocks import blocks, takes
+from shim.profiles.acp.form import DISMISSED, Forms
+from shim.profiles.acp.peer import REQUESTS, Heard, Peer, answered
 from shim.profiles.acp.versions import FIRST, VERSIONS, Version, Work, greeting, table
 
-REQUESTS = 1000  # of ours that are open, and of the agent's that wait for their answer
-METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
 CANCELLED = {"outcome": {"outcome": "cancelled"}}  # the answer to a question that nobody is asked
 # An agent reads files and runs commands by itself: nothing of that is offered.
 ABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+FORMS: Mapping[str, Any] = {"elicitation": {"form": {}}}  # where the frontend can answer them
 # The steps of a session, and what was answered to them.
 GREETING, SESSION, REPLAY, SETTING, PROMPT = "initialize", "session", "replay", "setting", "prompt"
 EFFORT, LEVEL = "effort", "thought_level"  # a setting without which the turn goes on, and its option's category
@@ -35,6 +37,7 @@ class Opening(NamedTuple):
 
     `mode` is the agent's own name of a mode, `effort` a level in Claude's words, `servers` are MCP servers as version 1
     has them. `version` of the protocol is offered to the agent. `inline`: a message's document is said as an image is.
+    `asks`: the frontend answers questions to the person.
     """
 
     cwd: str
@@ -46,14 +49,7 @@ class Opening(NamedTuple):
     servers: tuple[Mapping[str, Any], ...] = ()
     version: int = FIRST.number
     inline: bool = False
-
-
-class Heard(NamedTuple):
-    """An answer: to which step, and its result, or its error."""
-
-    step: str
-    result: Mapping[str, Any]
-    error: Mapping[str, Any] | None = None
+    asks: bool = False
 
 
 class Link:
@@ -71,12 +67,11 @@ class Link:
         self.greeted = False  # False where a recording is read, of which our half is not known
         self.version: Version = FIRST
         self.work = Work()  # of version 2
-        self.logins: list[str] = []  # the agent's ways to log in, in its words
+        self.agent: Mapping[str, Any] = {}  # what it said of itself
+        self.forms = Forms()
         self._opening = Opening("")
-        self._open: dict[int, str] = {}
-        self._number = 0
+        self._peer = Peer(jsonrpc="2.0")
         self._waiting: Message | None = None
-        self.takes: Kinds = EVERYTHING  # until the agent has said what it takes
         self._options: Mapping[str, Any] = {}  # what the agent said of the session when it began
         self._questions: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
         self._allowed: dict[str, str] = {}  # open calls → what of each was allowed
@@ -87,7 +82,8 @@ class Link:
     def greet(self, opening: Opening) -> bytes:
         self._reset()  # another child knows nothing of what was before
         self.greeted, self._opening = True, opening
-        return self._ask(GREETING, "initialize", **greeting(opening.version, ABILITIES))
+        abilities = {**ABILITIES, **(FORMS if opening.asks else {})}
+        return self._peer.ask(GREETING, "initialize", **greeting(opening.version, abilities))
 
     def prompt(self, message: Message) -> bytes:
         """The message of a turn; nothing yet while there is no session."""
@@ -102,7 +98,7 @@ class Link:
         self._waiting = None
         self._allowed.clear()  # what was allowed is not allowed again behind it
         self.reasons.clear()
-        return _line(method="session/cancel", params={"sessionId": self.session}) if self.session else b""
+        return self._peer.tell("session/cancel", sessionId=self.session) if self.session else b""
 
     def set(self, category: str, value: str | None) -> bytes | None:
         """Another model or mode; None: the agent's own, which is the one that the session began with.
@@ -122,6 +118,11 @@ class Link:
         return b"".join(self._effort()) if self.session else b""
 
     @property
+    def asks(self) -> bool:
+        """Whether the frontend answers questions to the person."""
+        return self._opening.asks
+
+    @property
     def _ready(self) -> bool:
         """Whether the agent can be given a message."""
         return bool(self.session) and not (self.loading or self.setting)
@@ -129,7 +130,7 @@ class Link:
     @property
     def setting(self) -> bool:
         """Whether the agent has not answered yet that it has another model, mode or effort."""
-        return not {SETTING, EFFORT}.isdisjoint(self._open.values())
+        return self._peer.waits(SETTING) or self._peer.waits(EFFORT)
 
     @property
     def model(self) -> str | None:
@@ -142,23 +143,32 @@ class Link:
         return [one["name"] for one in self._opening.servers]
 
     @property
+    def takes(self) -> Kinds:
+        """What a message may have beside its text; everything until the agent has said what it takes."""
+        return takes(self.agent) if self.agent else EVERYTHING
+
+    @property
+    def logins(self) -> list[str]:
+        """The agent's ways to log in, in its words."""
+        methods = [one for one in _list(self.agent.get("authMethods")) if isinstance(one, dict)][:LOGINS]
+        return [str(one.get("name") or one.get("id") or one.get("methodId")) for one in methods]
+
+    @property
     def resumed(self) -> bool:
         """Whether the session had turns before this child."""
         return self._opening.resume is not None
 
     def hear(self, message: Mapping[str, Any]) -> Heard | None:
         """An answer of the agent's; None for one to nothing that was asked."""
-        identity = message.get("id")
-        step = self._open.pop(identity, None) if identity.__class__ is int else None
-        if step is None and not self.greeted:
-            step = _step_of(message)
-        if step is None:
+        heard = self._peer.heard(message)
+        if heard is None and not self.greeted and (form := _step_of(message)) is not None:
+            heard = answered(form, message)
+        if heard is None:
             return None
-        error, result = message.get("error"), message.get("result")
-        result = result if isinstance(result, dict) else {}
+        step, result, error = heard
         if error is not None and step not in (REPLAY, EFFORT):
             self._waiting, self.usable = None, self.usable and step == PROMPT
-            return Heard(step, result, error if isinstance(error, dict) else {"message": str(error)})
+            return heard
         if step == GREETING and not self._speaks(result):
             self._waiting, self.usable = None, False
             return Heard(step, result, {"message": STRANGER.format(result.get("protocolVersion"))})
@@ -174,32 +184,27 @@ class Link:
         """Whether the version that the agent chose is one of ours."""
         chosen = agent.get("protocolVersion")
         self.version = VERSIONS.get(chosen if chosen.__class__ is int else 0, FIRST)
-        methods = [one for one in _list(agent.get("authMethods")) if isinstance(one, dict)][:LOGINS]
-        self.logins = [str(one.get("name") or one.get("id") or one.get("methodId")) for one in methods]
+        self.agent = agent
         return chosen == self.version.number
 
     def state(self, update: Mapping[str, Any]) -> Heard:
         """A state of the session, in version 2: the answer to the prompt where it ends the turn, or may end it."""
-        ends = self.work.reach(update.get("state"), PROMPT in self._open.values())
+        ends = self.work.reach(update.get("state"), self._peer.waits(PROMPT))
         if not self.greeted:  # it is not known what the agent was asked
             ends = "stopReason" in update
         return Heard(MAY_END if ends is None else PROMPT if ends else TAKEN, update)
 
     def inserted(self) -> None:
         """The agent says the user's message again: the prompt has its place."""
-        self.work.placed(self._number, answered=False)
+        self.work.placed(self._peer.number, answered=False)
 
     def reply(self, identity: object, **body: object) -> None:
         """Answer a request without a question to anybody.
 
         One with the id of an open question has no answer: it would be taken for the answer to that question.
         """
-        if dump(identity).decode() not in self._questions:
-            self.outbox.append(self.answer(identity, **body))
-
-    def answer(self, identity: object, **body: object) -> bytes:
-        """The answer to a request of the agent's: `result` or `error`."""
-        return _line(id=identity, **body)
+        if not self._asks(dump(identity).decode()):
+            self.outbox.append(self._peer.answer(identity, **body))
 
     def question(self, identity: object, call: str, options: object, words: str = "") -> str | None:
         """The name under which a question about a call is kept until `decide`; None where nobody is to be asked.
@@ -209,7 +214,7 @@ class Link:
         the same `words`.
         """
         request = dump(identity).decode()
-        if request in self._questions:  # an answer to this id would be taken for the answer to the open question
+        if self._asks(request):  # an answer to this id would be taken for the answer to the open question
             return None
         if len(self._questions) >= REQUESTS:
             self.reply(identity, result=CANCELLED)
@@ -219,6 +224,26 @@ class Link:
             self.outbox.append(self.decide(request, allow=True, stop=False))
             return None
         return request
+
+    def form(self, identity: object, call: str, params: Mapping[str, Any]) -> str | None:
+        """The name under which a form is kept until `fill`; None where nobody is to be asked, as for a question."""
+        request = dump(identity).decode()
+        if self._asks(request) or len(self.forms.open) >= REQUESTS:
+            self.reply(identity, result=DISMISSED)
+            return None
+        self.forms.open[request] = identity, call, params
+        return request
+
+    def fill(self, request: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool) -> bytes | None:
+        """The answer to a form, by the arguments of Claude's question that came back; None for what is no form."""
+        if request not in self.forms.open:
+            return None
+        identity = self.forms.open[request][0]
+        return self._peer.answer(identity, result=self.forms.close(request, changed, allow=allow, stop=stop))
+
+    def _asks(self, request: str) -> bool:
+        """Whether the frontend is asked something under this name."""
+        return request in self._questions or request in self.forms.open
 
     def over(self, call: str) -> None:
         """A call has ended: another one may have the same id."""
@@ -244,28 +269,29 @@ class Link:
         outcome: dict[str, Any] = {"outcome": "cancelled"}
         if chosen is not None and not stop:
             outcome = {"outcome": "selected", "optionId": chosen.get("optionId")}
-        return self.answer(identity, result={"outcome": outcome})
+        return self._peer.answer(identity, result={"outcome": outcome})
 
     def give_up(self) -> None:
         """The turn is over: the agent waits for no answer of the frontend's, and nothing is allowed again."""
-        self.outbox += [self.answer(asked[0], result=CANCELLED) for asked in self._questions.values()]
+        self.outbox += [self._peer.answer(asked[0], result=CANCELLED) for asked in self._questions.values()]
         self._questions.clear()
         self._allowed.clear()
+        self.outbox += [self._peer.answer(asked[0], result=DISMISSED) for asked in self.forms.open.values()]
+        self.forms.open.clear()
 
     # -- the steps -----------------------------------------------------------------------------------------
 
     def _go_on(self, step: str, result: Mapping[str, Any]) -> None:
         if step == GREETING:
-            self.takes = takes(result)
             self.outbox.append(self._begin(result))
         elif step == SESSION:
             self.session = str(result.get("sessionId") or self._opening.resume or "")
             self._options = result
-            self.outbox += [self._ask(REPLAY, NOTHING)] if self.loading else self._settings()
+            self.outbox += [self._peer.ask(REPLAY, NOTHING)] if self.loading else self._settings()
         elif step == REPLAY:
-            self.loading = self.replayed and self._number < REPLAYS
+            self.loading = self.replayed and self._peer.number < REPLAYS
             self.replayed = False
-            self.outbox += [self._ask(REPLAY, NOTHING)] if self.loading else self._settings()
+            self.outbox += [self._peer.ask(REPLAY, NOTHING)] if self.loading else self._settings()
         if self._ready and self._waiting is not None:
             message, self._waiting = self._waiting, None
             self.outbox.append(self._prompt(message))
@@ -277,10 +303,10 @@ class Link:
         self.left_out = [name for name, server in told if server is None]
         place = {"cwd": opening.cwd, "mcpServers": [server for _, server in told if server is not None]}
         if opening.resume is None:
-            return self._ask(SESSION, "session/new", **place)
+            return self._peer.ask(SESSION, "session/new", **place)
         way = self.version.way(agent, opening.fork)
         self.loading = way == "load"
-        return self._ask(SESSION, f"session/{way}", sessionId=opening.resume, **place)
+        return self._peer.ask(SESSION, f"session/{way}", sessionId=opening.resume, **place)
 
     def _settings(self) -> list[bytes]:
         """What sets the model and the mode, where they are not what the session begins with."""
@@ -303,11 +329,11 @@ class Link:
         option = self._option(category)
         if option is not None:
             return self._choose(SETTING, option, value)
-        return self._ask(SETTING, f"session/set_{category}", **{"sessionId": self.session, f"{category}Id": value})
+        return self._peer.ask(SETTING, f"session/set_{category}", **{"sessionId": self.session, f"{category}Id": value})
 
     def _choose(self, step: str, option: Mapping[str, Any], value: object) -> bytes:
         said = {"sessionId": self.session, "configId": option.get(self.version.option), "value": value}
-        return self._ask(step, "session/set_config_option", **said, **self.version.value)
+        return self._peer.ask(step, "session/set_config_option", **said, **self.version.value)
 
     def _option(self, category: str) -> Mapping[str, Any] | None:
         """The agent's option for the model, the mode or the effort, where it has options."""
@@ -325,15 +351,9 @@ class Link:
         self._allowed.clear()
         self.refused.clear()
         self.reasons.clear()
-        self.work.begin(self._number + 1)
+        self.work.begin(self._peer.number + 1)
         said = blocks(message, self.takes, inline=self._opening.inline)
-        return self._ask(PROMPT, "session/prompt", sessionId=self.session, prompt=said)
-
-    def _ask(self, step: str, method: str, **params: object) -> bytes:
-        self._number += 1
-        if len(self._open) < REQUESTS:
-            self._open[self._number] = step
-        return _line(id=self._number, method=method, params=params)
+        return self._peer.ask(PROMPT, "session/prompt", sessionId=self.session, prompt=said)
 
 
 def _step_of(message: Mapping[str, Any]) -> str | None:
@@ -347,10 +367,6 @@ def _step_of(message: Mapping[str, Any]) -> str | None:
 
 
 _SIGNS = {"stopReason": PROMPT, "sessionId": SESSION, "protocolVersion": GREETING}
-
-
-def _line(**message: object) -> bytes:
-    return dump({"jsonrpc": "2.0", **message}) + b"\n"
 
 
 def _list(value: object) -> list[Any]:

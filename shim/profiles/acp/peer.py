@@ -26,14 +26,14 @@ class Peer:
     def __init__(self, **constant: str) -> None:
         self._constant = constant
         self._open: dict[int, str] = {}
-        self._number = 0
+        self.number = 0  # of the last of our requests
 
     def ask(self, step: str, method: str, **params: object) -> bytes:
         """A request, whose answer belongs to `step`."""
-        self._number += 1
+        self.number += 1
         if len(self._open) < REQUESTS:
-            self._open[self._number] = step
-        return self._line(method=method, id=self._number, params=params)
+            self._open[self.number] = step
+        return self._line(method=method, id=self.number, params=params)
 
     def tell(self, method: str, **params: object) -> bytes:
         """A notification."""
@@ -57,10 +57,15 @@ class Peer:
         step = self._open.pop(identity, None) if identity.__class__ is int else None
         if step is None:
             return None
-        result, error = message.get("result"), message.get("error")
-        if error is not None and not isinstance(error, dict):
-            error = {"message": str(error)}
-        return Heard(step, result if isinstance(result, dict) else {}, error)
+        return answered(step, message)
 
     def _line(self, **message: object) -> bytes:
         return dump({**self._constant, **message}) + b"\n"
+
+
+def answered(step: str, message: Mapping[str, Any]) -> Heard:
+    """What an answer to a step says."""
+    result, error = message.get("result"), message.get("error")
+    if error is not None and not isinstance(error, dict):
+        error = {"message": str(error)}
+    return Heard(step, result if isinstance(result, dict) else {}, error)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.messages import Kinds, Message
-from shim.core.claude.permissions import Decision, Permission
+from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.vendor.vendor import Request
 from shim.profiles.acp.link import Link, Opening
 from shim.profiles.acp.servers import servers
@@ -49,6 +49,7 @@ class AcpSpeech:
                 servers=servers(request.servers.all),
                 version=self._version,
                 inline=self._inline,
+                asks=_asks(request),
             )
         )
 
@@ -99,7 +100,16 @@ class AcpSpeech:
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
         """One of the options that it gave. ValueError for a changed input, which the protocol has no word for."""
+        filled = self._link.fill(permission.request, decision.changed, allow=decision.allow, stop=decision.interrupt)
+        if filled is not None:
+            return filled
         if decision.allow and decision.changed is not None:
             raise ValueError(UNCHANGED)
         stop, reason = decision.interrupt, decision.message
         return self._link.decide(permission.request, allow=decision.allow, stop=stop, reason=reason)
+
+
+def _asks(request: Request) -> bool:
+    """Whether the frontend can be asked a question to the person."""
+    asked = request.invocation.permissions.permission_prompt_tool == "stdio"
+    return asked and (request.policy is None or bool(request.policy.listed((QUESTION,))))

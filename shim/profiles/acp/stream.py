@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from re import Pattern
 from typing import Any, ClassVar
 
+from shim.core.claude.permissions import QUESTION
 from shim.core.reading.json_text import dump
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.outcome import Exit
@@ -14,8 +15,10 @@ from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tool, Tools
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.acp.bill import Bill
-from shim.profiles.acp.calls import Call, Form, images_of, shown, text_of
-from shim.profiles.acp.link import CANCELLED, MAY_END, METHOD_NOT_FOUND, PROMPT, SESSION, TAKEN, Heard, Link
+from shim.profiles.acp.calls import Call, Form, exit_code, images_of, raw_output, shown, text_of
+from shim.profiles.acp.form import questions
+from shim.profiles.acp.link import CANCELLED, INVALID_PARAMS, MAY_END, PROMPT, SESSION, TAKEN, Link
+from shim.profiles.acp.peer import METHOD_NOT_FOUND, Heard
 from shim.profiles.acp.servers import tool_of
 from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
 from shim.profiles.acp.versions import table
@@ -27,7 +30,6 @@ REASONS = {"max_tokens": "max_tokens", "refusal": "refusal"}
 LOGIN = -32000  # the protocol's code for an agent that is not logged in
 NOTICE = "[MODE_UPDATE]"  # in front of what gemini says of a new mode, where its model's words stand
 UNTITLED = "****\n"  # gemini's title of a thought that has none
-OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
 
 
 class AcpTranslator(Translator):
@@ -110,6 +112,9 @@ class AcpTranslator(Translator):
 
     def _message(self, event: Event) -> None:
         method = event.get("method")
+        for call, result, failed in self.link.forms.answered:
+            self.turn.tool_result(call, result, failed)
+        self.link.forms.answered.clear()
         if not self.link.greeted and method in ("session/update", "session/request_permission"):
             self.next_turn()
         if method is None and "id" in event:
@@ -234,7 +239,7 @@ class AcpTranslator(Translator):
         if call.told or over or (status == "in_progress" and not self.form.content):
             self._say(call)
         if over:
-            failed = status in FAILURES or _exit_code(update) != 0 or self._upserts.failed(call)
+            failed = status in FAILURES or exit_code(update) != 0 or self._upserts.failed(call)
             self.turn.tool_result(call.identity, self._returned(call, update), failed)
             self._calls.pop(call.identity, None)
             self.link.over(call.identity)
@@ -272,10 +277,7 @@ class AcpTranslator(Translator):
             return [*([{"type": "text", "text": text}] if text else ()), *images]
         if text:
             return text
-        raw = update.get("rawOutput")
-        if isinstance(raw, dict):
-            raw = next((raw[key] for key in OUTPUTS if isinstance(raw.get(key), str)), raw)
-        return raw if isinstance(raw, str) else "" if raw is None else dump(raw).decode()
+        return raw_output(update)
 
     def _planned(self, update: Event) -> None:
         """Its plan is a list of todos, said again whenever it has changed."""
@@ -295,18 +297,35 @@ class AcpTranslator(Translator):
 
     def _asked(self, event: Event) -> None:
         identity, params = event["id"], event.get("params")
-        if event["method"] == "session/request_permission" and isinstance(params, dict):
+        method = event["method"]
+        if method == "elicitation/create" and self.link.asks and isinstance(params, dict):
+            self._form(identity, params)
+        elif method == "session/request_permission" and isinstance(params, dict):
             try:
                 self._question(identity, params)
             except Exception:  # a question that nobody can read must not wait for ever
                 self.link.reply(identity, result=CANCELLED)
                 raise
         else:
-            self.link.reply(identity, error={"code": METHOD_NOT_FOUND, "message": f"{event['method']} is not offered"})
+            self.link.reply(identity, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"})
+
+    def _ours(self, params: Event) -> bool:
+        return bool(params.get("sessionId", self.link.session) == self.link.session)
+
+    def _form(self, identity: object, params: Event) -> None:
+        """The agent asks the person: as a call of Claude's tool for that."""
+        asked = questions(params)
+        if asked is None or not self._ours(params):
+            self.link.reply(identity, error={"code": INVALID_PARAMS, "message": "only a form of this session is asked"})
+            return
+        call = f"ask_{self.turn.pen.new_uuid()[-12:]}"
+        request = self.link.form(identity, call, params)
+        if request is not None:
+            self.turn.permission(request, call, QUESTION, asked, ("elicitation/create", params))
 
     def _question(self, identity: object, params: Event) -> None:
         subject = self.link.version.subject(params, identity)
-        if subject is None or params.get("sessionId", self.link.session) != self.link.session:
+        if subject is None or not self._ours(params):
             self.turn.unknown("session/request_permission", params)
             self.link.reply(identity, result=CANCELLED)
             return
@@ -374,14 +393,3 @@ class AcpTranslator(Translator):
             status = code if isinstance(code, int) and 400 <= code < 600 else None
             self.turn.failed(text, status=status, api=True if status else None)
         self.turn.settle()
-
-
-def _exit_code(update: Event) -> object:
-    """The exit code of a command, which opencode and copilot note beside its output; 0 where there is none."""
-    raw = update.get("rawOutput")
-    noted = raw if isinstance(raw, dict) else {}
-    metadata, contents = noted.get("metadata"), noted.get("contents")
-    ends = [one for one in contents if isinstance(one, dict)] if isinstance(contents, list) else []
-    codes = [one.get("exitCode") for one in ends if one.get("type") == "shell_exit"]
-    code = metadata.get("exit") if isinstance(metadata, dict) else codes[-1] if codes else None
-    return 0 if code is None else code

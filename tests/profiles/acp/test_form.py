@@ -1,0 +1,180 @@
+"""A form of an agent's as Claude's question, and the answers to it."""
+
+import json
+
+import pytest
+from acp_agent import ANSWERS, DONE, Talk
+from support import check_turns
+
+from shim.core.claude.permissions import Decision
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+from shim.profiles.acp.form import DISMISSED, answer, questions, told
+
+
+def form(required=(), message="How?", **fields):
+    schema = {"type": "object", "properties": fields, "required": list(required)}
+    return {"mode": "form", "message": message, "requestedSchema": schema}
+
+
+COLOUR = {"type": "string", "title": "Which colour?", "enum": ["red", "blue"]}
+SIZE = {
+    "type": "string",
+    "title": "Size?",
+    "oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}],
+}
+SEVERAL = {"type": "array", "title": "What with?", "items": {"type": "string", "enum": ["salt", "oil"]}}
+
+
+def test_a_list_of_values_is_a_question_with_options():
+    asked = questions(form(colour=COLOUR, size=SIZE))
+    assert asked == {
+        "questions": [
+            {
+                "question": "How?\nWhich colour?",
+                "header": "colour",
+                "multiSelect": False,
+                "options": [{"label": "red", "description": ""}, {"label": "blue", "description": ""}],
+            },
+            {
+                "question": "Size?",
+                "header": "size",
+                "multiSelect": False,
+                "options": [{"label": "Small", "description": ""}, {"label": "Large", "description": ""}],
+            },
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "value"),
+    [
+        (COLOUR, "blue", "blue"),
+        (SIZE, "Large", "l"),
+        (SEVERAL, "salt, oil", ["salt", "oil"]),
+        (SEVERAL, ["oil"], ["oil"]),
+        ({"type": "boolean"}, "Yes", True),
+        ({"type": "boolean"}, "No", False),
+        ({"type": "string"}, "in my own words", "in my own words"),
+        ({"type": "integer"}, "7", 7),
+        ({"type": "number"}, "0.5", 0.5),
+    ],
+)
+def test_an_answer_is_what_the_field_takes(field, said, value):
+    asked = form(it=field)
+    text = questions(asked)["questions"][0]["question"]
+    assert answer(asked, {"answers": {text: said}}) == {"action": "accept", "content": {"it": value}}
+
+
+@pytest.mark.parametrize(
+    ("field", "said"), [(COLOUR, "green"), (SEVERAL, "salt, sand"), ({"type": "integer"}, "many"), (COLOUR, None)]
+)
+def test_an_answer_that_the_field_does_not_take_dismisses_the_form(field, said):
+    asked = form(it=field)
+    text = questions(asked)["questions"][0]["question"]
+    assert answer(asked, {"answers": {text: said}}) == DISMISSED
+
+
+def test_an_answer_that_is_missing_dismisses_the_form_only_where_it_is_required():
+    asked = form(["colour"], colour=COLOUR, size=SIZE)
+    assert answer(asked, {"answers": {"How?\nWhich colour?": "red"}})["content"] == {"colour": "red"}
+    assert answer(asked, {"answers": {"Size?": "Small"}}) == DISMISSED
+    assert answer(asked, None) == DISMISSED
+
+
+def test_two_fields_of_one_title_are_two_questions():
+    asked = questions(form(a={"type": "string", "title": "Name?"}, b={"type": "string", "title": "Name?"}, c=COLOUR))
+    assert len({one["question"] for one in asked["questions"]}) == 3
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"mode": "url", "url": "http://a"}, form(), form(**{f"f{number}": COLOUR for number in range(21)})]
+)
+def test_what_is_no_form_is_not_asked(params):
+    assert questions(params) is None
+
+
+def test_a_default_is_an_option_of_a_field_without_values():
+    (asked,) = questions(form(name={"type": "string", "default": "main"}))["questions"]
+    assert [one["label"] for one in asked["options"]] == ["main"]
+
+
+def test_the_call_returns_what_was_answered():
+    assert '"Size?"="Small"' in told({"answers": {"Size?": "Small"}})
+
+
+# -- in a turn --------------------------------------------------------------------------------------------------------
+
+ASKING = ("--permission-prompt-tool", "stdio")
+
+
+def asks(identity=7, **params):
+    said = {"sessionId": "s1", **form(["colour"], colour=COLOUR), **params}
+    return {"id": identity, "method": "elicitation/create", "params": said}
+
+
+def begun(*flags):
+    return Talk(flags=flags).says(*ANSWERS)
+
+
+@pytest.mark.parametrize(("flags", "offered"), [((), False), (ASKING, True)])
+def test_forms_are_offered_where_the_frontend_can_be_asked(flags, offered):
+    greeting = json.loads(Talk(flags=flags).told.splitlines()[0])["params"]["clientCapabilities"]
+    assert ("elicitation" in greeting) is offered
+    assert greeting.get("elicitation", {"form": {}}) == {"form": {}}
+
+
+def test_no_form_is_offered_where_questions_are_denied():
+    policy = Policy(place=Place("/w", "/h"), deny=read_rules(["AskUserQuestion"]))
+    greeting = json.loads(Talk(flags=ASKING, policy=policy).told.splitlines()[0])["params"]["clientCapabilities"]
+    assert "elicitation" not in greeting
+
+
+def test_the_person_answers_a_form():
+    talk = begun(*ASKING).says(asks())
+    (asked,) = talk.asked
+    assert asked.tool == "AskUserQuestion"
+    changed = {**asked.arguments, "answers": {"How?\nWhich colour?": "blue"}}
+    talk.told += talk.speech.decide(asked, Decision(True, changed=changed))
+    assert talk.last()["result"] == {"action": "accept", "content": {"colour": "blue"}}
+    talk.says(DONE).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    (returned,) = [line["message"]["content"][0] for line in turn if line["type"] == "user"]
+    assert '"How?\nWhich colour?"="blue"' in returned["content"]
+    assert turn[-2]["subtype"] == "success"
+
+
+@pytest.mark.parametrize(
+    ("decision", "action"),
+    [(Decision(False), "decline"), (Decision(False, interrupt=True), "cancel"), (Decision(True), "cancel")],
+)
+def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
+    talk = begun(*ASKING).says(asks())
+    talk.told += talk.speech.decide(talk.asked[0], decision)
+    assert talk.last()["result"] == {"action": action}
+
+
+def test_a_form_that_is_open_at_the_end_is_dismissed():
+    talk = begun(*ASKING).says(asks(), DONE)
+    assert talk.last()["result"] == DISMISSED
+    assert talk.speech.decide(talk.asked[0], Decision(True)) == b""
+
+
+@pytest.mark.parametrize("params", [{"mode": "url", "url": "http://a"}, {"sessionId": "s2"}, {"requestedSchema": 7}])
+def test_what_the_frontend_cannot_be_asked_is_refused(params):
+    talk = begun(*ASKING).says(asks(**params))
+    assert not talk.asked
+    assert talk.last()["error"]["code"] == -32602
+
+
+def test_a_form_is_refused_where_none_was_offered():
+    talk = begun().says(asks())
+    assert not talk.asked
+    assert talk.last()["error"]["code"] == -32601
+
+
+def test_a_form_with_the_id_of_an_open_one_has_no_answer_of_its_own():
+    talk = begun(*ASKING).says(asks(), asks())
+    assert len(talk.asked) == 1
+    assert b'"id":7' not in talk.told
