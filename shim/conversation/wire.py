@@ -4,7 +4,7 @@ Neither the child of a single message nor the answer to a frontend's first quest
 the loop needs, such as anyio, is imported behind them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from shim.channels.raw_output import offer, tell
 from shim.channels.stamps import fresh_uuid, now
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from shim.channels.stdout import Output
     from shim.channels.transcript import Transcript
     from shim.conversation.drivers.driver import ChildDriver
-    from shim.conversation.drivers.launcher import Launcher, Relays
+    from shim.conversation.drivers.launcher import Launcher
     from shim.conversation.fallback.candidates import Candidate, Candidates
     from shim.conversation.fallback.driver import Fallback
     from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import Control
+    from shim.core.claude.permissions import Decision
     from shim.process.spawn import Started
     from shim.recording.recorder import Recorder
 
@@ -123,7 +124,7 @@ class Run:
         async def conversation() -> int:
             async with anyio.create_task_group() as tasks:
                 output = self._output()
-                self._launcher.relays = _relays(self._launcher, output, control, tasks)
+                self._launcher.relays = FrontendRelays(self._launcher, output, control, tasks)
 
                 def drive(candidate: "Candidate") -> "ChildDriver":
                     if candidate.listens:
@@ -228,34 +229,46 @@ class Run:
             self._transcript.close()
 
 
-def _relays(launcher: "Launcher", output: "Output", control: "Control", tasks: "TaskGroup") -> "Relays":
-    """What gives relays to the MCP servers of the frontend's process; their socket is opened with the first."""
-    door: Door | None = None
+class FrontendRelays:
+    """Relays to the MCP servers of the frontend's process; their socket is opened with the first."""
 
-    async def flush() -> None:
-        from shim.channels.stdout import FrontendGoneError
+    def __init__(self, launcher: "Launcher", output: "Output", control: "Control", tasks: "TaskGroup") -> None:
+        self._facts = launcher.facts
+        self._seconds = launcher.timeouts["tool_timeout"]
+        self._output = output
+        self._control = control
+        self._tasks = tasks
+        self._door: Door | None = None
+        self.judge: Callable[[str, Mapping[str, Any]], Awaitable[Decision]] = self._by_rules
 
-        if data := control.take():
-            try:
-                await output.lines(data)
-            except FrontendGoneError:
-                pass  # the loop finds out too
-
-    def relays(names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
-        nonlocal door
-        if door is None:
+    def entries(self, names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
+        if self._door is None:
             from shim.channels.mcp.door import Door
             from shim.core.claude.sdk_servers import SdkServers
 
-            assert isinstance(launcher.facts.servers, SdkServers)
-            opened = Door(launcher.facts.servers, flush, launcher.timeouts["tool_timeout"])
-            entries = opened.entries(names)
-            tasks.start_soon(opened.serve)
-            door = opened
+            assert isinstance(self._facts.servers, SdkServers)
+            door = Door(self._facts.servers, self._flush, lambda *call: self.judge(*call), self._seconds)
+            entries = door.entries(names)
+            self._tasks.start_soon(door.serve)
+            self._door = door
             return entries
-        return door.entries(names)
+        return self._door.entries(names)
 
-    return relays
+    async def _by_rules(self, tool: str, arguments: "Mapping[str, Any]") -> "Decision":
+        """The decision where the vendor runs a child a turn, which nobody is asked by."""
+        from shim.core.claude.permissions import UNASKED, Decision
+
+        allowed = self._facts.verdict(tool, arguments).decided == "allow"
+        return Decision(allowed, message="" if allowed else UNASKED.format(tool=tool))
+
+    async def _flush(self) -> None:
+        from shim.channels.stdout import FrontendGoneError
+
+        if data := self._control.take():
+            try:
+                await self._output.lines(data)
+            except FrontendGoneError:
+                pass  # the loop finds out too
 
 
 def _answer_at_once(control: "Control", source: "Source", recorder: "Recorder | None") -> None:

@@ -15,6 +15,7 @@ import pytest
 from shim.channels.mcp import door as module
 from shim.channels.mcp.door import RELAY, Door
 from shim.channels.mcp.relay import SOCKET, TICKET
+from shim.core.claude.permissions import Decision
 from shim.core.claude.sdk_servers import SdkServers
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,15 @@ class Frontend:
         self.servers.add(("calc",))
         self.asked = []
         self.says = says
-        self.door = Door(self.servers, self.flush, seconds)
+        self.judged = []
+        self.door = Door(self.servers, self.flush, self.judge, seconds)
+
+    async def judge(self, tool, arguments):
+        """A call whose number is 13 is denied, the others run; 14 is changed."""
+        self.judged.append((tool, arguments))
+        if arguments.get("n") == 13:
+            return Decision(False, message="unlucky")
+        return Decision(True, changed={"n": 15} if arguments.get("n") == 14 else None)
 
     async def flush(self):
         for line in self.servers.take():
@@ -91,10 +100,25 @@ async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back
     frontend = Frontend(lambda message: {"echo": message["params"]})
     async with frontend.serving() as entry, client(entry) as one, client(entry) as other:
         for number in range(3):
-            await one.say(id=number, method="tools/call", params={"n": number})
-            await other.say(id=number, method="tools/call", params={"m": number})
+            await one.say(id=number, method="resources/read", params={"n": number})
+            await other.say(id=number, method="resources/read", params={"m": number})
         assert [(await one.hear())["result"]["echo"] for _ in range(3)] == [{"n": 0}, {"n": 1}, {"n": 2}]
         assert [(await other.hear())["result"]["echo"] for _ in range(3)] == [{"m": 0}, {"m": 1}, {"m": 2}]
+
+
+async def test_a_call_waits_for_its_decision_and_no_other_line_does():
+    frontend = Frontend(lambda message: {"echo": message["params"]})
+    async with frontend.serving() as entry, client(entry) as one:
+        heard = []
+        for number in (12, 13, 14):
+            params = {"name": "add", "arguments": {"n": number}}
+            await one.say(id=number, method="tools/call", params=params)
+            heard.append((await one.hear())["result"])
+        assert heard[0]["echo"]["arguments"] == {"n": 12} and heard[2]["echo"]["arguments"] == {"n": 15}
+        assert heard[1] == {"content": [{"type": "text", "text": "unlucky"}], "isError": True}
+        assert frontend.judged == [("mcp__calc__add", {"n": number}) for number in (12, 13, 14)]
+        await one.say(id=1, method="tools/list", params={"n": 13})
+        assert (await one.hear())["result"]["echo"] == {"n": 13}
 
 
 async def test_only_we_may_enter_and_nothing_is_left_behind():
@@ -130,7 +154,7 @@ async def test_another_user_is_turned_away(monkeypatch):
 async def test_a_frontend_that_never_answers_is_an_error_after_the_limit():
     frontend = Frontend(lambda message: None, seconds=0.05)
     async with frontend.serving() as entry, client(entry) as one:
-        await one.say(id=1, method="tools/call", params={})
+        await one.say(id=1, method="tools/call", params={"name": "add"})
         assert "not answered within 0.05 s" in (await one.hear())["error"]["message"]
     assert [message["method"] for message in frontend.asked] == ["tools/call", "notifications/cancelled"]
 
@@ -141,7 +165,7 @@ async def test_a_relay_ends_with_the_drop_in():
         environment = {"PATH": os.environ["PATH"], **entry["env"]}
         process = await anyio.open_process([entry["command"], *entry["args"]], env=environment)
         one = Client(process)
-        await one.say(id=1, method="tools/call", params={})
+        await one.say(id=1, method="tools/call", params={"name": "add"})
         while not frontend.asked:
             await anyio.lowlevel.checkpoint()
     with anyio.fail_after(10):
@@ -159,7 +183,7 @@ async def test_whatever_bytes_come_in_the_door_stays_open():
     """A little fuzzing of the framing: cut anywhere, joined anywhere, and rubbish in between."""
     chance = random.Random(15)
     frontend = Frontend(lambda message: {"ok": message.get("params")})
-    calls = [json.dumps({"id": number, "method": "tools/call", "params": number}).encode() for number in range(60)]
+    calls = [json.dumps({"id": number, "method": "resources/read", "params": number}).encode() for number in range(60)]
     rubbish = (b"", b"{", b"\xff\xfe", b"null", b"[" * 3000, b'{"method": 7, "id": 1}', b"\x00", b'"' + b"x" * 9000)
     lines = [line for call in calls for line in (call, chance.choice(rubbish))]
     data = b"\n".join(lines) + b"\n"
@@ -189,7 +213,7 @@ async def test_a_client_that_reads_nothing_is_let_go(monkeypatch):
     async with frontend.serving() as entry:
         with connected(entry) as link:
             for number in range(8):
-                link.sendall(json.dumps({"id": number, "method": "tools/call"}).encode() + b"\n")
+                link.sendall(json.dumps({"id": number, "method": "resources/list"}).encode() + b"\n")
             while frontend.door.connections != 1:
                 await anyio.lowlevel.checkpoint()
             while frontend.door.connections:

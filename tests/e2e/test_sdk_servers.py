@@ -38,7 +38,9 @@ def test_a_tool_of_the_frontends_process_is_asked_about_and_called(client: SdkCl
     conversation = client.connect(place, asks=True, serves=NAME)
     conversation.say(call(cli, 2, 3))
     asked = conversation.await_saw("asked")
-    assert asked["name"] == ADD and not [line for line in conversation.lines if line["saw"] == "ran"]
+    assert (asked["name"], asked["input"]) == (ADD, {"a": 2, "b": 3}) and not [
+        line for line in conversation.lines if line["saw"] == "ran"
+    ]
     conversation.allow()
     turn = conversation.rest_of_turn(0)
     assert [line["input"] for line in turn.of("ran")] == [{"a": 2, "b": 3}]
@@ -61,6 +63,40 @@ def test_a_call_that_is_denied_does_not_run(client: SdkClient, cli: Cli, place: 
     conversation.deny("rather not")
     turn = conversation.rest_of_turn(0)
     assert turn.of("ran") == [] and turn.result["denied"] == [ADD]
+    conversation.disconnect()
+
+
+@cells
+def test_a_call_runs_as_the_frontend_changed_it(client: SdkClient, cli: Cli, place: Place) -> None:
+    conversation = client.connect(place, asks=True, serves=NAME)
+    conversation.say(call(cli, 2, 3))
+    conversation.await_saw("asked")
+    conversation.allow({"a": 5, "b": 6})
+    turn = conversation.rest_of_turn(0)
+    assert [line["input"] for line in turn.of("ran")] == [{"a": 5, "b": 6}]
+    assert [line["text"] for line in turn.of("tool_result")] == ["the sum is 11"]
+    conversation.disconnect()
+
+
+@cells
+def test_a_tool_that_fails_is_a_result_that_says_so(client: SdkClient, cli: Cli, place: Place) -> None:
+    conversation = client.connect(place, asks=True, serves=NAME, allowed=[ADD])
+    turn = conversation.turn(call(cli, 3, 3))
+    ((text, failed),) = [(line["text"], line["is_error"]) for line in turn.of("tool_result")]
+    assert "they are the same" in text and failed and turn.result["text"] == REPLY_AFTER_TOOL
+    conversation.disconnect()
+
+
+@cells
+def test_a_tool_that_never_answers_is_interrupted_and_the_process_goes_on(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
+    conversation = client.connect(place, asks=True, serves=NAME, allowed=[ADD])
+    conversation.say(call(cli, -1, 1))
+    conversation.await_saw("ran")
+    conversation.order("interrupt")
+    conversation.rest_of_turn(0)
+    assert conversation.turn(call(cli, 1, 2)).of("ran")[0]["input"] == {"a": 1, "b": 2}
     conversation.disconnect()
 
 

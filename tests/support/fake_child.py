@@ -112,6 +112,21 @@ def cat(path: str, at_once: int = 0) -> None:
             _write(1, data)
 
 
+def call_tool(server: str, tool: str, arguments: dict[str, object], path: str) -> None:
+    """Start the MCP server that `initialize` named, call a tool of it, and write the answer to a file; it may die."""
+    import subprocess
+
+    said = _json().loads(_stdin.splitlines()[0])["request"]["mcpServers"][server]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([said["command"], *said["args"]], env={**os.environ, **said["env"]}, **pipes) as process:  # type: ignore[call-overload]
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+        process.stdin.write(_json().dumps(call).encode() + b"\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+    with open(path, "wb") as file:
+        file.write(answer)
+
+
 def drained() -> None:
     """Wait until all that was written to stdout was read."""
     import fcntl
@@ -258,7 +273,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 _DOES = (
-    *(read, hear, serve, record, put, out, complain, fill, repeat, quote, cat, drained),
+    *(read, hear, serve, record, put, out, complain, fill, repeat, quote, cat, drained, call_tool),
     *(say, wait, ignore, exit_on, out_on, close, spawn, wrap, hold, daemon, orphan, hang, die, leave),
 )
 STEPS = {step.__name__: step for step in _DOES}

@@ -21,7 +21,8 @@ import orjson
 from anyio.abc import TaskGroup
 
 from shim.channels.mcp.relay import SOCKET, TICKET
-from shim.core.claude.sdk_servers import CALL, SdkServers
+from shim.core.claude.permissions import STOPPED, Decision
+from shim.core.claude.sdk_servers import FULL, IN_FLIGHT, SdkServers
 from shim.core.reading.lines import LineSplitter
 
 RELAY = ("-I", "-m", "shim.channels.mcp.relay")
@@ -37,12 +38,21 @@ CHUNK_BYTES = 64 * 1024
 class Door:
     """One socket, opened when a vendor is first told of the servers.
 
-    `flush` writes what the servers are asked; `call_seconds` is how long the frontend may take for a call.
+    `flush` writes what the servers are asked; `judge` decides about a call of a tool before it is put to its server;
+    `call_seconds` is how long the frontend may take for one.
     """
 
-    def __init__(self, servers: SdkServers, flush: Callable[[], Awaitable[None]], call_seconds: float) -> None:
+    def __init__(
+        self,
+        servers: SdkServers,
+        flush: Callable[[], Awaitable[None]],
+        judge: Callable[[str, Mapping[str, Any]], Awaitable[Decision]],
+        call_seconds: float,
+    ) -> None:
         self._servers = servers
         self._flush = flush
+        self._judge = judge
+        self._judged = 0  # calls that wait for a decision
         self._call_seconds = call_seconds
         self._tickets: dict[str, str] = {}  # ticket → server
         self._deadlines: dict[str, tuple[float, float]] = {}  # request → when it is late, and after how many seconds
@@ -120,9 +130,9 @@ class Door:
             self._servers.join(relay)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(relay.write)
-                await self._hear(relay, lines)
+                await self._hear(relay, lines, tasks)
                 while chunk := await _read(link):
-                    await self._hear(relay, splitter.feed(chunk))
+                    await self._hear(relay, splitter.feed(chunk), tasks)
                 tasks.cancel_scope.cancel()
         finally:
             link.close()
@@ -132,8 +142,8 @@ class Door:
                 with anyio.move_on_after(1, shield=True):
                     await self._flush()
 
-    async def _hear(self, relay: "Relay", lines: list[bytes]) -> None:
-        """Put whole lines of a vendor's to the frontend."""
+    async def _hear(self, relay: "Relay", lines: list[bytes], tasks: TaskGroup) -> None:
+        """Put whole lines of a vendor's to the frontend; a call waits for its decision, and no other line for it."""
         for line in lines:
             if not line.strip():
                 continue
@@ -141,13 +151,35 @@ class Door:
                 message = orjson.loads(line)
             except orjson.JSONDecodeError:
                 message = None
-            request = self._servers.hear(relay, message)
-            if request is not None:
-                calls = isinstance(message, dict) and message.get("method") == CALL
-                seconds = self._call_seconds if calls else ANSWER_SECONDS
-                self._deadlines[request] = anyio.current_time() + seconds, seconds
-                self._due.set()
+            called = self._servers.called(relay, message)
+            if called is None:
+                self._put(relay, message, ANSWER_SECONDS)
+            elif self._judged >= IN_FLIGHT:
+                self._servers.deny(relay, message, FULL)
+            else:
+                self._judged += 1
+                tasks.start_soon(self._call, relay, message, *called)
         await self._flush()
+
+    async def _call(self, relay: "Relay", message: dict[str, Any], tool: str, arguments: Mapping[str, Any]) -> None:
+        """Call a tool if that may be: as it was said, or as the frontend changed it."""
+        try:
+            decision = await self._judge(tool, arguments)
+        finally:
+            self._judged -= 1
+        if not decision.allow:
+            self._servers.deny(relay, message, decision.message or STOPPED)
+            return
+        if decision.changed is not None:
+            message = {**message, "params": {**message["params"], "arguments": decision.changed}}
+        self._put(relay, message, self._call_seconds)
+        await self._flush()
+
+    def _put(self, relay: "Relay", message: object, seconds: float) -> None:
+        request = self._servers.hear(relay, message)
+        if request is not None:
+            self._deadlines[request] = anyio.current_time() + seconds, seconds
+            self._due.set()
 
     async def _watch(self) -> None:
         """Give up on what the frontend does not answer."""

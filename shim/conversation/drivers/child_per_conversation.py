@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from shim.channels.mcp.calls import DecidedCalls
 from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.drivers.speaking import SpeakingDriver
@@ -29,7 +30,7 @@ class ChildPerConversation(SpeakingDriver):
 
     def __init__(self, launcher: Launcher, output: Output, control: Control, tasks: TaskGroup) -> None:
         super().__init__(launcher, output, control, tasks)
-        self._allowed: list[tuple[str, Mapping[str, Any] | None]] = []  # calls that are to be made again, changed
+        self._calls = DecidedCalls()
         self._serving = anyio.CancelScope()  # what is done for the child beside the turns
         # What is waited for about each question, by the vendor's own id: hooks that run, and the frontend's answer.
         self._waits: dict[tuple[str, str], anyio.CancelScope] = {}
@@ -38,7 +39,7 @@ class ChildPerConversation(SpeakingDriver):
         """Say the message to the child, pump until its turn is over."""
         self._begin_turn()
         self._deadlines.begin()
-        self._allowed.clear()
+        self._calls.end()
         if self._child is not None and (self._outdated or not self._speech.usable):
             await self._child.stop()
         if self._child is None or self._child.exit is not None or self.pump is None:
@@ -127,6 +128,8 @@ class ChildPerConversation(SpeakingDriver):
         """A new child for a message; `pump` when the turn that it answers has begun already."""
         started = self.launcher.start(message.text, listens=True)
         self._heard = self._outdated = False
+        if self.launcher.relays is not None:
+            self.launcher.relays.judge = self.judge
         self._deadlines.begin()
         if pump is not None:
             self._put_back(pump.steered)  # the next child knows nothing of them
@@ -210,7 +213,7 @@ class ChildPerConversation(SpeakingDriver):
         elif self._interrupted:  # nor is one behind an interrupt
             await self.decide(permission, Decision(False, interrupt=True))
             return
-        decision = self._allowed_before(permission)
+        decision = self._allowed_before(permission) or self._judged_later(permission)
         if decision is None and not permission.refusal and self.launcher.policy.hooks:
             self._questions.hold(permission)
             self._tasks.start_soon(self._run_hooks, permission)
@@ -275,14 +278,39 @@ class ChildPerConversation(SpeakingDriver):
         for waiting in self._waits.values():
             waiting.cancel()
         self._waits.clear()
+        self._calls.end()
+
+    async def judge(self, tool: str, arguments: Mapping[str, Any]) -> Decision:
+        """Decide about a call of a tool in the frontend's process, which is about to run: it is asked about as others.
+
+        The vendor may have asked by itself; then it has its answer. An agent that asks without a word about the input
+        is told yes, and the question is put here.
+        """
+        granted = self._calls.granted(tool, arguments)
+        if granted is not None:
+            return granted
+        turn = None if self.pump is None else self.pump.turn
+        calls = [] if turn is None else [said_as for said_as, name, _ in turn.open.values() if name == tool]
+        request, answer = self._calls.wait()
+        call = calls[0] if calls else request
+        try:
+            await self._ask(Permission(request, call, tool, arguments, tool, arguments))
+            return await answer.decision()
+        finally:
+            self._calls.forget(request)
+
+    def _judged_later(self, permission: Permission) -> Decision | None:
+        """Yes to a question without an input, about a call that `judge` is to decide with it."""
+        facts = self.launcher.facts
+        if permission.refusal or permission.own_arguments or permission.tool not in facts.servers.tools:
+            return None
+        if self._calls.waits(permission.request):
+            return None
+        return Decision(True) if facts.verdict(permission.tool, {}).decided == "ask" else None
 
     def _allowed_before(self, permission: Permission) -> Decision | None:
         """A call that is made again as the frontend changed it: allowed, once."""
-        call = (permission.tool, permission.arguments)
-        if permission.refusal or call not in self._allowed:
-            return None
-        self._allowed.remove(call)
-        return Decision(True)
+        return None if permission.refusal else self._calls.granted(permission.tool, permission.arguments)
 
     async def decide(self, permission: Permission, decision: Decision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
@@ -294,9 +322,9 @@ class ChildPerConversation(SpeakingDriver):
         call = {"tool": permission.tool, "input": permission.arguments, "call": permission.call}
         self.launcher.setup.log("decided", level="debug", **call, allowed=decision.allow, why=decision.message)
         try:
-            answer = self._speech.decide(permission, decision)
+            answer = self._answer_to(permission, decision)
         except ValueError as error:  # the call has to be made again; then it was allowed already
-            self._allowed.append((permission.tool, decision.changed))
+            self._calls.grant(permission.tool, decision.changed or {}, Decision(True))
             decision = Decision(False, message=str(error))
             answer = self._speech.decide(permission, decision)
             pump.corrected(permission, decision.message)
@@ -310,6 +338,15 @@ class ChildPerConversation(SpeakingDriver):
         self._deadlines.look_again(patient=self._patient)
         if decision.interrupt:
             await self.interrupt()
+
+    def _answer_to(self, permission: Permission, decision: Decision) -> bytes:
+        """What the vendor is told. A call in the frontend's process runs from here, with what was changed of it."""
+        if self._calls.decide(permission.request, decision):
+            return b""
+        if decision.allow and permission.own_arguments and permission.tool in self.launcher.facts.servers.tools:
+            self._calls.grant(permission.tool, permission.arguments, decision)
+            decision = decision._replace(changed=None)
+        return self._speech.decide(permission, decision)
 
     # -- what the child is told ----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 
 from shim.channels.log import SILENT
 from shim.channels.raw_output import tell
-from shim.conversation.drivers.setup import AnswerSchema, Keeper, Setup, Standing
+from shim.conversation.drivers.setup import AnswerSchema, Keeper, Relays, Setup, Standing
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
 from shim.core.claude.facts import Serving
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
     from shim.state.attachments import Attachments
     from shim.state.store import Session
-
-
-if TYPE_CHECKING:
-    Relays = Callable[[tuple[str, ...]], Mapping[str, Mapping[str, Any]]]
 
 HOOK = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
 
@@ -323,7 +319,7 @@ class Launcher:
         try:
             if self.program.launcher:
                 raise OSError(f"{self.vendor.name} is started by {self.program.launcher[0]}, maybe on another machine")
-            relays, facts.unreachable = self.relays(names), ""
+            relays, facts.unreachable = self.relays.entries(names), ""
         except OSError as error:
             relays, facts.unreachable = {}, str(error)
             tell(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")

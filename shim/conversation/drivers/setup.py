@@ -12,13 +12,14 @@ from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 from shim.core.policy.sources import Settled
-from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.core.vendor.vendor import Vendor
 from shim.state.config import Settings, VendorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from shim.core.claude.permissions import Decision
     from shim.core.turn.terms import Structured
     from shim.recording.recorder import Recorder
     from shim.state.spill import Spill
@@ -44,6 +45,18 @@ def models_known(vendor: Vendor, settings: Settings, environment: Mapping[str, s
 
 def _maps(vendor: Vendor, settings: Settings) -> "tuple[Mapping[str, str], ...]":
     return settings.of(vendor.name).models, settings.models, vendor.program.models
+
+
+class Relays(Protocol):
+    """The way from a vendor to the MCP servers of the frontend's process.
+
+    `judge` decides about a call before it runs; a driver whose child can be asked for sets its own.
+    """
+
+    judge: "Callable[[str, Mapping[str, Any]], Awaitable[Decision]]"
+
+    def entries(self, names: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
+        """What the vendor starts to reach the servers. OSError where nothing can be reached."""
 
 
 class Setup(NamedTuple):

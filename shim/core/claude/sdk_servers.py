@@ -177,6 +177,19 @@ class SdkServers:
             params = {"requestId": waiting.number, "reason": reason}
             self._notify(waiting.server, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
+    def called(self, caller: Caller, message: object) -> tuple[str, Message] | None:
+        """The tool that a message calls, in Claude's words, and its arguments; None for any other message."""
+        params = message.get("params") if isinstance(message, dict) and message.get("method") == CALL else None
+        if not isinstance(params, dict) or not isinstance(params.get("name"), str):
+            return None
+        arguments = params.get("arguments")
+        return tool_name(caller.server, params["name"]), arguments if isinstance(arguments, dict) else {}
+
+    def deny(self, caller: Caller, message: Message, reason: str) -> None:
+        """A call may not run: its result says why, as a tool's own failure does, so that the model reads it."""
+        result = {"content": [{"type": "text", "text": reason}], "isError": True}
+        caller.deliver(dump({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n")
+
     def hear(self, caller: Caller, message: object) -> str | None:
         """One message of a client's, parsed. The name of the request that now waits; None if nothing waits."""
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
@@ -185,6 +198,8 @@ class SdkServers:
             self._notify(caller.server, message)  # an answer to a question of the server's
         elif message.get("id") is None:
             self._notify(caller.server, self._renumbered(caller, message))
+        elif message["method"] == CALL and self.called(caller, message) is None:
+            self._refuse(caller, message["id"], INVALID, "the call names no tool")
         elif self._closed:
             self._refuse(caller, message["id"], FAILED, CLOSED)
         elif len(self._waiting) >= IN_FLIGHT:

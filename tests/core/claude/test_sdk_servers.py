@@ -130,14 +130,14 @@ def test_an_answer_comes_back_under_the_clients_own_id():
 def test_what_is_no_answer_is_an_error_for_the_client(response):
     made = servers()
     client = Client(made)
-    assert made.answered(client.say(id=1, method="tools/call"), response)
+    assert made.answered(client.say(id=1, method="tools/call", params={"name": "add"}), response)
     assert client.heard[0]["id"] == 1 and client.heard[0]["error"]["message"] in ("it broke", "it gave no answer")
 
 
 def test_a_cancellation_names_the_request_as_the_server_knows_it():
     made = servers()
     client = Client(made)
-    client.say(id="mine", method="tools/call")
+    client.say(id="mine", method="tools/call", params={"name": "add"})
     ((_, call),) = asked(made)
     client.say(method="notifications/cancelled", params={"requestId": "mine", "reason": "r"})
     ((_, told),) = asked(made)
@@ -147,7 +147,7 @@ def test_a_cancellation_names_the_request_as_the_server_knows_it():
 def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_dropped():
     made = servers()
     client = Client(made)
-    call, other = client.say(id=1, method="tools/call"), client.say(id=2, method="tools/list")
+    call, other = client.say(id=1, method="tools/call", params={"name": "add"}), client.say(id=2, method="tools/list")
     ((_, said), _) = asked(made)
     made.leave(client)
     ((_, told),) = asked(made)
@@ -158,7 +158,7 @@ def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_droppe
 def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
     made = servers()
     client = Client(made)
-    request = client.say(id=1, method="tools/call")
+    request = client.say(id=1, method="tools/call", params={"name": "add"})
     asked(made)
     assert made.awaits(request)
     made.expire(request, 5.0)
@@ -173,9 +173,9 @@ def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
 def test_a_frontend_that_has_gone_is_an_error_for_every_client():
     made = servers()
     client = Client(made)
-    client.say(id=1, method="tools/call")
+    client.say(id=1, method="tools/call", params={"name": "add"})
     made.close()
-    client.say(id=2, method="tools/call")
+    client.say(id=2, method="tools/call", params={"name": "add"})
     client.say(method="notifications/cancelled", params={"requestId": 1})
     assert [(one["id"], one["error"]["message"]) for one in client.heard] == [(1, CLOSED), (2, CLOSED)]
     assert len(asked(made)) == 1
@@ -184,17 +184,25 @@ def test_a_frontend_that_has_gone_is_an_error_for_every_client():
 def test_too_many_requests_are_refused_and_the_others_still_wait():
     made = servers()
     client = Client(made)
-    waiting = [client.say(id=number, method="tools/call") for number in range(IN_FLIGHT)]
-    assert all(waiting) and client.say(id="one more", method="tools/call") is None
+    waiting = [client.say(id=number, method="tools/call", params={"name": "add"}) for number in range(IN_FLIGHT)]
+    assert all(waiting) and client.say(id="one more", method="tools/call", params={"name": "add"}) is None
     assert client.heard[0]["id"] == "one more" and "error" in client.heard[0]
-    assert answer(made, waiting[0], result={}) and client.say(id=7, method="tools/call")
+    assert answer(made, waiting[0], result={}) and client.say(id=7, method="tools/call", params={"name": "add"})
 
 
 def test_a_message_that_is_too_large_for_a_line_is_refused():
     made = servers(line_bytes=500)
     client = Client(made)
-    assert client.say(id=1, method="tools/call", params={"x": "y" * 1000}) is None
+    assert client.say(id=1, method="tools/call", params={"name": "y" * 1000}) is None
     assert "too large" in client.heard[0]["error"]["message"] and made.take() == []
+
+
+def test_a_call_that_names_no_tool_reaches_nobody():
+    made = servers()
+    client = Client(made)
+    for params in (None, {}, {"name": 7}, []):
+        assert client.say(id=1, method="tools/call", params=params) is None
+    assert [one["error"]["code"] for one in client.heard] == [-32600] * 4 and made.take() == []
 
 
 @pytest.mark.parametrize("message", [None, [], "x", 7, {"method": 7}, [{"method": "x"}]])

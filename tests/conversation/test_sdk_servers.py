@@ -1,0 +1,210 @@
+"""MCP servers in the frontend's process, by the whole drop-in: a played vendor starts the relay and calls a tool."""
+
+import json
+import os
+
+import pytest
+from box import ndjson
+
+from tests.conversation.test_conversation import user
+from tests.conversation.test_two_way import (
+    ASKING,
+    HELLO,
+    INIT,
+    answer,
+    assistant,
+    question,
+    result,
+    returns,
+    says,
+    talk,
+)
+
+__all__ = ["talk"]  # a fixture
+ADD = "mcp__calc__add"
+SERVER = ("--mcp-config", json.dumps({"mcpServers": {"calc": {"type": "sdk", "name": "calc"}}}))
+NUMBERS = {"a": 2, "b": 3}
+
+
+def called(**arguments):
+    use = {"type": "tool_use", "id": "call_1", "name": ADD, "input": arguments or NUMBERS}
+    return assistant(use, "tool_use")
+
+
+def asks(**arguments):
+    request = {"subtype": "can_use_tool", "tool_name": ADD, "tool_use_id": "call_1", "input": arguments}
+    return {"type": "control_request", "request_id": "q1", "request": {**request, "permission_suggestions": []}}
+
+
+def vendor(box, *said, arguments=NUMBERS, asked=False):
+    """A vendor whose model calls the tool, after a question of its own or without one."""
+    heard = [["hear", "control_response"]] if asked else []
+    return box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson({**INIT, "tools": []}, *said)],
+        *heard,
+        ["call_tool", "calc", "add", arguments, str(box.recording)],
+        ["out", ndjson(returns("seen"), says("After."), result("After."))],
+        ["hear", "never"],
+    )
+
+
+class Program:
+    """The frontend's side: it has a server with a tool, and answers what the drop-in puts to it."""
+
+    def __init__(self, running):
+        self.running = running
+        self.ran = []
+
+    def message(self, method):
+        """The next message for the server with this method."""
+        line = self.running.line_with(f'"method":"{method}"'.encode())
+        return line["request_id"], line["request"]["message"]
+
+    def give(self, request, identity, body):
+        self.running.say(answer(request, mcp_response={"jsonrpc": "2.0", "id": identity, "result": body}))
+
+    def greet(self):
+        request, hello = self.message("initialize")
+        facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "calc", "version": "1"}}
+        self.give(request, hello["id"], {"protocolVersion": hello["params"]["protocolVersion"], **facts})
+        request, wanted = self.message("tools/list")
+        self.give(request, wanted["id"], {"tools": [{"name": "add", "inputSchema": {}}]})
+
+    def run(self):
+        request, call = self.message("tools/call")
+        self.ran.append(call["params"])
+        self.give(request, call["id"], {"content": [{"type": "text", "text": "the sum"}]})
+
+
+@pytest.fixture
+def program(talk):
+    def start(child, *flags, **environment):
+        return talk(child, *SERVER, *flags, **environment)
+
+    return start
+
+
+def seen(box):
+    """What the vendor's client was answered."""
+    return json.loads(box.recording.read_bytes())
+
+
+def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(box, program):
+    with program(vendor(box, called()), *ASKING) as running:
+        frontend = Program(running)
+        running.say(user("go"))
+        frontend.greet()
+        asked = question(running)
+        said = asked["request"]
+        assert (said["tool_name"], said["input"], said["tool_use_id"]) == (ADD, NUMBERS, "call_1")
+        running.say(answer(asked["request_id"], behavior="allow", updatedInput={"a": 5, "b": 6}))
+        frontend.run()
+        running.line_with(b'"type":"result"')
+        done = running.hang_up()
+    assert frontend.ran == [{"name": "add", "arguments": {"a": 5, "b": 6}}]
+    assert seen(box)["result"]["content"][0]["text"] == "the sum" and done.status == 0
+
+
+def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, program):
+    with program(vendor(box, called()), *ASKING) as running:
+        running.say(user("go"))
+        Program(running).greet()
+        asked = question(running)
+        running.say(answer(asked["request_id"], behavior="deny", message="rather not"))
+        running.line_with(b'"type":"result"')
+        done = running.hang_up()
+    assert seen(box)["result"] == {"content": [{"type": "text", "text": "rather not"}], "isError": True}
+    assert [denial["tool_name"] for denial in done.result["permission_denials"]] == [ADD]
+    assert not [line for line in done.lines if b"tools/call" in json.dumps(line).encode()]
+
+
+def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, program):
+    with program(vendor(box, called(), asks(**NUMBERS), asked=True), *ASKING) as running:
+        frontend = Program(running)
+        running.say(user("go"))
+        frontend.greet()
+        asked = question(running)
+        running.say(answer(asked["request_id"], behavior="allow"))
+        frontend.run()
+        running.line_with(b'"type":"result"')
+        done = running.hang_up()
+    assert frontend.ran == [{"name": "add", "arguments": NUMBERS}]
+    assert [line["type"] for line in done.lines].count("control_request") == 5 and done.status == 0
+
+
+def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program):
+    child = vendor(box, called(), asks(a=2, b=3), arguments={"a": 2, "b": 4}, asked=True)
+    with program(child, *ASKING) as running:
+        running.say(user("go"))
+        Program(running).greet()
+        running.say(answer(question(running)["request_id"], behavior="allow"))
+        again = running.line_with(b'"input":{"a":2,"b":4}')
+        running.say(answer(again["request_id"], behavior="deny", message="not this one"))
+        running.line_with(b'"type":"result"')
+        running.hang_up()
+    assert seen(box)["result"]["isError"] is True
+
+
+@pytest.mark.parametrize(("flags", "runs"), [(("--allowedTools", ADD), True), (("--disallowedTools", ADD), False)])
+def test_a_rule_decides_where_the_call_runs(box, program, flags, runs):
+    with program(vendor(box, called()), *ASKING, *flags) as running:
+        frontend = Program(running)
+        running.say(user("go"))
+        frontend.greet()
+        if runs:
+            frontend.run()
+        running.line_with(b'"type":"result"')
+        running.hang_up()
+    assert ("isError" in seen(box)["result"]) is not runs
+
+
+def test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it(box, program):
+    with program(vendor(box, called()), "--dangerously-skip-permissions") as running:
+        frontend = Program(running)
+        running.say(user("go"))
+        frontend.greet()
+        frontend.message("tools/call")
+        done = running.hang_up()
+    assert "does not answer any more" in seen(box)["error"]["message"]
+    assert done.result["result"] == "After."
+
+
+def test_a_frontend_that_never_answers_is_an_error_for_the_vendor(box, program):
+    box.settings("tool_timeout = 0.3\n")
+    with program(vendor(box, called()), "--dangerously-skip-permissions") as running:
+        frontend = Program(running)
+        running.say(user("go"))
+        frontend.greet()
+        frontend.message("tools/call")
+        running.line_with(b'"type":"result"')
+        running.hang_up()
+    assert "has not answered within 0.3 s" in seen(box)["error"]["message"]
+
+
+def test_nothing_of_the_secret_is_on_the_command_line_or_left_behind(box, program):
+    child = box.fake(
+        HELLO, ["hear", "go"], ["record", str(box.recording)], ["out", ndjson(INIT, result("x"))], ["hear", "never"]
+    )
+    with program(child, *ASKING) as running:
+        running.say(user("go"))
+        running.line_with(b'"type":"result"')
+        server = json.loads(box.record()["stdin"].splitlines()[0])["request"]["mcpServers"]["calc"]
+        socket, ticket = server["env"].values()
+        assert os.stat(os.path.dirname(socket)).st_mode & 0o777 == 0o700
+        assert ticket not in " ".join(box.record()["arguments"]) + str(box.record()["environment"])
+        running.hang_up()
+    assert not os.path.exists(os.path.dirname(socket))
+
+
+def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program):
+    box.settings('[vendors.qwen]\nlauncher = ["/usr/bin/env"]\n')
+    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT, result("x"))], ["hear", "never"])
+    with program(child) as running:
+        running.say(user("go"))
+        running.line_with(b'"type":"result"')
+        done = running.hang_up()
+    assert "no effect: the MCP servers of type sdk (calc)" in done.stderr and "/usr/bin/env" in done.stderr
+    (init,) = (line for line in done.lines if line.get("subtype") == "init")
+    assert [(server["name"], server["status"]) for server in init["mcp_servers"]] == [("calc", "failed")]
