@@ -72,7 +72,7 @@ class CodexSpeech:
         return self._thread.steer(message)
 
     def untaken(self) -> int:
-        """Those that codex refused, or did not answer before it ended the turn."""
+        """Those that codex refused, or had not put into the thread when the turn ended."""
         untaken, self._thread.steering = self._thread.steering, 0
         return untaken
 

@@ -97,6 +97,10 @@ class Thread:
         said = {"threadId": self.session, "expectedTurnId": self.turn, "input": _input(message)}
         return self.peer.ask(STEERING, "turn/steer", **said)
 
+    def took(self) -> None:
+        """A message stands in the thread: what was accepted before that is lost when the turn is interrupted."""
+        self.steering = max(0, self.steering - 1)
+
     def stop(self) -> bytes:
         """Stop the turn: codex ends it by itself. A message that waits is never said."""
         self._waiting, self._stopped = None, True
@@ -186,8 +190,6 @@ class Thread:
                 self._waiting, self.usable = None, False
             if heard.step != CONFIG:
                 return heard
-        if heard.step == STEERING:
-            self.steering = max(0, self.steering - 1)
         if heard.step == THREAD:
             self.session = str(_table(heard.result.get("thread")).get("id") or "")
             self.cwd = str(heard.result.get("cwd") or "")

@@ -171,6 +171,8 @@ class ThreadTranslator(Translator):
                 self._whole(params, text, f"{identity}.{place}", thinks=True)
         elif kind == "contextCompaction":
             self.turn.compacted("auto", 0)
+        elif kind == "userMessage" and params.get("threadId") == self.thread.session:
+            self.thread.took()
         elif kind not in TALK:
             self._items.pop(identity, None)
             said, (content, failed) = self._say(item), codex_items.returned(item)

@@ -13,7 +13,7 @@ import pytest
 from frontend import Frontend
 from scripts import REPLY, ScriptedServer
 from test_acp import ASKING, Conversation
-from vendor_setups import GEMINI, OPENCODE, QWEN
+from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN
 
 pytestmark = pytest.mark.e2e
 
@@ -58,6 +58,30 @@ def test_the_model_receives_a_picture_and_a_document(frontend: Frontend, model: 
     (request,) = model.asked("text")
     asked = json.dumps(request.body)
     assert PICTURE in asked and PAPER in asked
+    assert notices(conversation) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [PI, CODEX, KIMI], ids=str, indirect=True)
+def test_a_vendor_that_takes_pictures_only_is_given_those(frontend: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    say(conversation, "[[text]] see", part("image", "image/png", PICTURE), part("document", "application/pdf", PAPER))
+    assert conversation.until("result")["result"] == REPLY
+    (request,) = model.asked("text")
+    assert PICTURE in json.dumps(request.body)
+    (notice,) = notices(conversation)
+    assert notice.startswith("[1 document left out of this message: ")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [COPILOT], ids=str, indirect=True)
+def test_an_agent_may_keep_a_document_in_a_file_of_its_own(frontend: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    say(conversation, "[[text]] see", part("image", "image/png", PICTURE), part("document", "application/pdf", PAPER))
+    assert conversation.until("result")["result"] == REPLY
+    (request,) = model.asked("text")
+    asked = json.dumps(request.body)
+    assert PICTURE in asked and "<tagged_files>" in asked and ".pdf" in asked
     assert notices(conversation) == []
 
 

@@ -10,14 +10,17 @@ from frontend import Frontend
 from place import Line
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from test_acp import Conversation
-from vendor_setups import CLAUDE_ITSELF, PI
+from vendor_setups import CLAUDE_ITSELF, CODEX, PI
 
 pytestmark = pytest.mark.e2e
 
 RUNNING = "[[shell]] sleep 2"
 FIRST, SECOND, THIRD = (f"{digit * 8}-1111-4111-8111-111111111111" for digit in "123")
 steering = pytest.mark.parametrize(
-    "vendor", [PI, pytest.param(CLAUDE_ITSELF, marks=pytest.mark.full)], ids=str, indirect=True
+    "vendor",
+    [PI, *(pytest.param(vendor, marks=pytest.mark.full) for vendor in (CODEX, CLAUDE_ITSELF))],
+    ids=str,
+    indirect=True,
 )
 
 

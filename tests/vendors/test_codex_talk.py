@@ -313,6 +313,8 @@ def test_a_message_is_said_into_the_turn_that_runs():
     assert talk.last()["params"]["expectedTurnId"] == "u1"
     talk.told += talk.speech.steer(Message("even more"))
     talk.says({"id": 5, "result": {"turnId": "u1"}}, {"id": 6, "error": {"code": -32600, "message": "no active turn"}})
+    item = {"type": "userMessage", "id": "m2", "content": [{"type": "text", "text": "more"}]}
+    talk.says(*({"method": "item/completed", "params": {"threadId": thread, "item": item}} for thread in ("t1", "t9")))
     assert (talk.speech.untaken(), talk.speech.untaken()) == (1, 0)
     talk.says(done())
     assert talk.speech.steer(Message("late")) is None

@@ -60,8 +60,7 @@ class ChildPerConversation(SpeakingDriver):
             await self._forget(child)
             return
         await self._answer(child, pump, message)
-        if untaken := self._speech.untaken():
-            self._put_back(pump.steered[-untaken:])
+        self._put_back(self._untaken(pump))
 
     async def _answer(self, child: Child, pump: Pump, message: Message) -> None:
         """The turn of a message, from the prompt to the result."""

@@ -10,6 +10,7 @@ from shim.core.claude.control import Control
 from shim.core.claude.control_answers import Chosen
 from shim.core.claude.messages import LATER, NOW, Kinds, Message
 from shim.core.vendor.commands import Commands
+from shim.core.vendor.pump import Pump
 from shim.core.vendor.request import Speech
 from shim.process.child import Child
 
@@ -59,6 +60,14 @@ class SpeakingDriver(ChildDriver):
             self._output.asked(message)
             pump.steer(message)
             await self._tell(child, data)
+
+    def _untaken(self, pump: Pump) -> list[Message]:
+        """The messages that were said into the turn, and that it does not answer.
+
+        A vendor may take one in vain while it is interrupted. The real claude has not said it yet then.
+        """
+        count = max(self._speech.untaken(), pump.unread if self._interrupted else 0)
+        return pump.steered[-count:] if count else []
 
     def _put_back(self, messages: list[Message]) -> None:
         """Let messages that were said into the turn wait for turns of their own."""

@@ -108,6 +108,11 @@ class Pump:
         """The messages that were said to the child in the middle of the turn."""
         return self.turn.opening.steered
 
+    @property
+    def unread(self) -> int:
+        """How many of them no reply has followed."""
+        return len(self.steered) - self.turn.opening.taken
+
     def anew(self, tried: tuple[Tried, ...]) -> None:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""
         self._restart()

@@ -7,31 +7,34 @@ from shim.core.claude.messages import Kinds, Message, Part
 from shim.profiles.acp.versions import table
 
 COMMANDS = ("/", "$")
+FILE, IMAGE, NONE = "file", "image", "none"  # how a document is said: embedded, as an image is, or not at all
 # What an agent says that it can be given beside text → what that is in a message.
 PROMPTS = {"image": "image", "embeddedContext": "document"}
 
 
-def takes(agent: Mapping[str, Any]) -> Kinds:
-    """What a message may have beside its text, by an agent's answer to `initialize`: true, or a table in version 2."""
+def takes(agent: Mapping[str, Any], documents: str = FILE) -> Kinds:
+    """What a message may have beside its text, by an agent's answer to `initialize`: true, or a table in version 2.
+
+    `documents`: how a document is said to it.
+    """
     first = table(agent.get("agentCapabilities")).get("promptCapabilities")
     second = table(table(agent.get("capabilities")).get("session")).get("prompt")
     said = {**table(first), **table(second)}
-    return frozenset(
-        kind for name, kind in PROMPTS.items() if said.get(name) is True or isinstance(said.get(name), dict)
-    )
+    able = {kind for name, kind in PROMPTS.items() if said.get(name) is True or isinstance(said.get(name), dict)}
+    return frozenset(able - {"document"} if documents == NONE else able)
 
 
-def blocks(message: Message, kinds: Kinds, *, inline: bool) -> list[dict[str, Any]]:
-    """The blocks of a message for an agent that takes these kinds; `inline`: a document looks as an image does."""
-    return [_block(part, number, inline) for number, part in enumerate(message.given(kinds), 1)]
+def blocks(message: Message, kinds: Kinds, documents: str = FILE) -> list[dict[str, Any]]:
+    """The blocks of a message for an agent that takes these kinds."""
+    return [_block(part, number, documents) for number, part in enumerate(message.given(kinds), 1)]
 
 
-def _block(part: Part, number: int, inline: bool) -> dict[str, Any]:
+def _block(part: Part, number: int, documents: str) -> dict[str, Any]:
     """One block. A text that begins as a command of the agent's own is escaped: it would run it, and ask nobody."""
     if part.kind == "text":
         text = f"\\{part.text}" if part.text.lstrip().startswith(COMMANDS) else part.text
         return {"type": "text", "text": text}
-    if part.kind == "image" or inline:
+    if IMAGE in (part.kind, documents):
         return {"type": "image", "mimeType": part.media_type, "data": part.data}
     # An embedded file needs a name; this one leads nowhere, so that nobody reads a file of the machine for it.
     name = f"attachment:///{number}.{part.media_type.rpartition('/')[2]}"

@@ -11,7 +11,7 @@ from shim.core.claude.argv.models import nearest
 from shim.core.claude.messages import EVERYTHING, Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.acp.blocks import blocks, takes
+from shim.profiles.acp.blocks import FILE, blocks, takes
 from shim.profiles.acp.form import DISMISSED, Forms
 from shim.profiles.acp.peer import REQUESTS, Heard, Peer, answered
 from shim.profiles.acp.versions import FIRST, VERSIONS, Version, Work, greeting, table
@@ -36,7 +36,7 @@ class Opening(NamedTuple):
     """How a session begins. `resume` is the agent's own id of one that goes on, in another one if `fork`.
 
     `mode` is the agent's own name of a mode, `effort` a level in Claude's words, `servers` are MCP servers as version 1
-    has them. `version` of the protocol is offered to the agent. `inline`: a message's document is said as an image is.
+    has them. `version` of the protocol is offered to the agent. `documents`: how those of a message are said.
     `asks`: the frontend answers questions to the person.
     """
 
@@ -48,7 +48,7 @@ class Opening(NamedTuple):
     effort: str | None = None
     servers: tuple[Mapping[str, Any], ...] = ()
     version: int = FIRST.number
-    inline: bool = False
+    documents: str = FILE
     asks: bool = False
 
 
@@ -145,7 +145,7 @@ class Link:
     @property
     def takes(self) -> Kinds:
         """What a message may have beside its text; everything until the agent has said what it takes."""
-        return takes(self.agent) if self.agent else EVERYTHING
+        return takes(self.agent, self._opening.documents) if self.agent else EVERYTHING
 
     @property
     def logins(self) -> list[str]:
@@ -352,7 +352,7 @@ class Link:
         self.refused.clear()
         self.reasons.clear()
         self.work.begin(self._peer.number + 1)
-        said = blocks(message, self.takes, inline=self._opening.inline)
+        said = blocks(message, self.takes, self._opening.documents)
         return self._peer.ask(PROMPT, "session/prompt", sessionId=self.session, prompt=said)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from shim.core.claude.messages import Kinds, Message
 from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.vendor.vendor import Request
+from shim.profiles.acp.blocks import FILE
 from shim.profiles.acp.link import Link, Opening
 from shim.profiles.acp.servers import servers
 from shim.profiles.acp.versions import FIRST, SECOND
@@ -19,12 +20,12 @@ UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the cal
 class AcpSpeech:
     """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as `default`."""
 
-    def __init__(self, modes: dict[str, str], *, model: bool, draft: bool = False, inline: bool = False) -> None:
+    def __init__(self, modes: dict[str, str], *, model: bool, draft: bool = False, documents: str = FILE) -> None:
         """`model`: the agent is told the model in the session, because its command line has no word for it.
 
-        `draft`: version 2 of the protocol is offered. `inline`: a document is said as an image is.
+        `draft`: version 2 of the protocol is offered. `documents`: how a document is said to the agent.
         """
-        self._inline = inline
+        self._documents = documents
         self._version = (SECOND if draft else FIRST).number
         self._link = Link()
         self._modes = modes
@@ -48,7 +49,7 @@ class AcpSpeech:
                 effort=invocation.limits.effort,
                 servers=servers(request.servers.all),
                 version=self._version,
-                inline=self._inline,
+                documents=self._documents,
                 asks=_asks(request),
             )
         )

@@ -16,7 +16,7 @@ r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so t
     modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as `default`
     usage = "session"         its usage is that of the session so far (else: of the turn)
     draft = true              version 2 of the protocol is offered, which is a draft
-    documents = "image"       a document is said as an image is: beside an embedded file the agent would lose images
+    documents = "image"       a document is said as an image is, where the agent loses embedded files; "none": never
     asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's words; "mcp__" stands
                               for those of every server, "*" for all tools that there are
 
@@ -129,8 +129,9 @@ def _form(own: Spot) -> "Form":
 
 
 def _speech(own: Spot) -> "Speech":
+    from shim.profiles.acp.blocks import FILE, IMAGE, NONE
     from shim.profiles.acp.speech import AcpSpeech
 
     modes = {mode: own.at("modes").at(mode).text() for mode in own.at("modes").table()}
-    inline = own.at("documents").choice(("file", "image"), "file") == "image"
-    return AcpSpeech(modes, model=own.at("model").switch(), draft=own.at("draft").switch(), inline=inline)
+    documents = own.at("documents").choice((FILE, IMAGE, NONE), FILE)
+    return AcpSpeech(modes, model=own.at("model").switch(), draft=own.at("draft").switch(), documents=documents)

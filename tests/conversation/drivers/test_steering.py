@@ -152,6 +152,20 @@ async def test_nothing_is_said_into_a_turn_that_was_interrupted(steered):
 
 
 @pytest.mark.anyio
+async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_turn_of_its_own(steered):
+    await steered.hears("second")
+    for line in (CALL, REPLY, RESULT, TEXT):
+        await steered.driver.give(*steered.driver.pump.feed(line))
+    await steered.hears("third")
+    untaken = steered.driver._untaken
+    assert untaken(steered.driver.pump) == []
+    steered.driver._interrupted = True
+    assert [message.text for message in untaken(steered.driver.pump)] == ["third"]
+    steered.speech.refused = 2
+    assert [message.text for message in untaken(steered.driver.pump)] == ["second", "third"]
+
+
+@pytest.mark.anyio
 async def test_what_the_vendor_did_not_take_gets_turns_of_its_own_in_order(steered):
     for text in ("second", "third", "fourth"):
         await steered.hears(text)

@@ -141,7 +141,7 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
     text = {"type": "text", "text": "\\/what"}
     file = {"uri": "attachment:///3.pdf", "mimeType": "application/pdf", "blob": "AAAA"}
     inline = {"type": "image", "mimeType": "application/pdf", "data": "AAAA"}
-    assert blocks(message, EVERYTHING, inline=True) == [image, text, inline]
+    assert blocks(message, EVERYTHING, "image") == [image, text, inline]
     for able, told in (
         ({}, [text]),
         ({"image": True, "embeddedContext": False}, [image, text]),
