@@ -300,7 +300,7 @@ class ChildPerConversation(SpeakingDriver):
 
     def _judged_later(self, permission: Permission) -> Decision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""
-        facts = self.launcher.facts
+        facts = self._questions.facts
         if permission.refusal or permission.own_arguments or permission.tool not in facts.servers.tools:
             return None
         if self._calls.waits(permission.request):
@@ -342,7 +342,7 @@ class ChildPerConversation(SpeakingDriver):
         """What the vendor is told. A call in the frontend's process runs from here, with what was changed of it."""
         if self._calls.decide(permission.request, decision):
             return b""
-        if decision.allow and permission.own_arguments and permission.tool in self.launcher.facts.servers.tools:
+        if decision.allow and permission.own_arguments and permission.tool in self._questions.facts.servers.tools:
             self._calls.grant(permission.tool, permission.arguments, decision)
             decision = decision._replace(changed=None)
         return self._speech.decide(permission, decision)
