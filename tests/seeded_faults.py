@@ -58,7 +58,8 @@ AREAS = {
     "result": "result turn api_error_texts numbers golden",
     "pens": "claude_pen line_pieces speech golden",
     "decode": "decode lines surrogates json_text translation pump torture",
-    "vendors": "pi_stream pi_talk qwen_stream qwen_speech claude_passed launch vendors golden tools claude_settings",
+    "vendors": "pi_stream pi_talk qwen_stream qwen_speech codex_talk codex_hook codex_rules claude_passed launch "
+    "vendors golden tools claude_settings",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
     "acp": "link calls stream second form acp_agents machines",
     "drivers": "driver pump fallback_driver done timeouts fallback two_way conversation",

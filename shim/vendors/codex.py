@@ -19,41 +19,58 @@ NEWS = ("agent_message", "reasoning", "command_execution", "mcp_tool_call", "fil
 ENDS = ("turn.completed", "turn.failed")
 
 
+class _Own:
+    """What the adapter keeps: changes that have begun, the record of the thread, who reads a recorded app-server."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Event] = {}
+        self.record: Record | None = None
+        self.server: Translator | None = None
+
+
 class CodexTranslator(ProfileTranslator):
     """Edits and writes with their contents, and the calls that were refused."""
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
-        self._held: dict[str, Event] = {}
-        self._record: Record | None = None
-        self._home = turn.terms.home
+        self._own = _Own()
+        if turn.terms.home is None:  # a recorded app-server's lines have no type
+            self.untyped = True  # type: ignore[misc]
 
     def on_event(self, event: Event) -> bool:
-        if self._home is None:
-            return False
+        home = self.turn.terms.home
+        if home is None:
+            return self._of_server(event)
         item, kind = event.get("item"), event.get("type")
         of = item.get("type") if isinstance(item, dict) else None
         if of not in NEWS and kind not in ENDS:
             return False
-        self._record = self._record or Record(self._home, self.turn.conversation.vendor_session or "")
-        unsaid = self._record.unsaid()
-        self.turn.message_facts(model=self._record.model)
+        self._own.record = self._own.record or Record(home, self.turn.conversation.vendor_session or "")
+        unsaid = self._own.record.unsaid()
+        self.turn.message_facts(model=self._own.record.model)
         for call in unsaid:
             self._say_unsaid(call)
         if kind in ENDS:
             self._let_go()
-        return isinstance(item, dict) and of == "file_change" and self._changes(event, item, self._record)
-
-    def unread(self, event: Event) -> Translator:
-        """A recorded app-server's lines have no type."""
-        if "type" not in event and ("method" in event or "id" in event):
-            from shim.vendors.codex_thread_stream import ThreadTranslator
-
-            return ThreadTranslator(self.turn, partial=self.partial)
-        return super().unread(event)
+        return isinstance(item, dict) and of == "file_change" and self._changes(event, item, self._own.record)
 
     def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
         self._let_go()
+
+    def unread(self, event: Event) -> Translator:
+        return self if self.turn.terms.home is None and self._of_server(event) else super().unread(event)
+
+    def _of_server(self, event: Event) -> bool:
+        """Whether a line of a recording is one of an app-server, which has no type; then it is read."""
+        if "type" in event or not ("method" in event or "id" in event):
+            return False
+        if self._own.server is None:
+            from shim.vendors.codex_thread_stream import ThreadTranslator
+
+            self._own.server = ThreadTranslator(self.turn, partial=self.partial)
+        self._own.server.feed(event)
+        self.turn = self._own.server.turn
+        return True
 
     def _changes(self, event: Event, item: Event, record: Record) -> bool:
         """Whether an item that changes files is dealt with: it waits for its end, or it is said with its contents."""
@@ -61,11 +78,11 @@ class CodexTranslator(ProfileTranslator):
         if changes is None:
             return False
         if event["type"] == "item.started":
-            if len(self._held) >= HELD or not self._may_run(changes):
+            if len(self._own.held) >= HELD or not self._may_run(changes):
                 return False
-            self._held[identity] = event
+            self._own.held[identity] = event
             return True
-        self._held.pop(identity, None)
+        self._own.held.pop(identity, None)
         found = record.change({path for path, _ in changes}) if event["type"] == "item.completed" else None
         if found is None:
             return False
@@ -97,9 +114,9 @@ class CodexTranslator(ProfileTranslator):
 
     def _let_go(self) -> None:
         """Say the changes that have begun and will not end, as the rules say them."""
-        for event in self._held.values():
+        for event in self._own.held.values():
             self.handlers[event["type"]](event)
-        self._held.clear()
+        self._own.held.clear()
 
     def _may_run(self, changes: list[tuple[str, str]]) -> bool:
         """Whether all changes are allowed. A denied change is said at once, so that the turn is stopped."""

@@ -75,7 +75,8 @@ def returned(item: Mapping[str, Any]) -> tuple[object, bool]:
     """What a call gave back, and whether it failed."""
     kind, failed = item.get("type"), item.get("status") in FAILED
     if kind == "commandExecution":
-        return item.get("aggregatedOutput") or "", failed or item.get("exitCode") not in (0, None)
+        said = item.get("aggregatedOutput") or ("declined" if item.get("status") == "declined" else "")
+        return said, failed or item.get("exitCode") not in (0, None)
     if kind == "mcpToolCall":
         error = item.get("error")
         if isinstance(error, dict):

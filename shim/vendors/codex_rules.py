@@ -71,7 +71,12 @@ def sandbox(request: Request) -> list[str]:
 
 
 def asking_hook(request: Request, servers: list[str]) -> dict[str, object]:
-    """The hook as a thread's settings. `servers` of MCP ask about their tools themselves."""
+    """The hook as a thread's settings. `servers` of MCP ask about their tools themselves.
+
+    ModeError where codex may not run it, but for the widest mode without rules, which needs none.
+    """
+    if request.unheard and not needed(request):
+        return {}
     line = command(request, "codex", ASKING_HOOK, words=servers)
     return {"hooks.PreToolUse": [{"hooks": [{"type": "command", "command": line, "timeout": SECONDS}]}]}
 

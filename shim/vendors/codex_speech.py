@@ -90,8 +90,8 @@ class CodexSpeech:
 
     def mode(self, name: str) -> bytes | None:
         """codex asks about each call in every mode, and the policy answers; other words need another child."""
-        if self._request is None:
-            return b""
+        if self._request is None or self._request.unheard:
+            return None
         before, self._request = codex_rules.asking(self._request), self._request._replace(permission_mode=name)
         return b"" if codex_rules.asking(self._request) == before else None
 
@@ -114,6 +114,7 @@ def two_way(base: Vendor) -> Vendor:
         if request.resume and not re.fullmatch(THREAD_ID, request.resume):
             raise FrontendError(f"{request.resume[:60]!r} is no session id of codex", hint="start a new session")
         words = codex_rules.asking(request)
+        codex_rules.asking_hook(request, [])  # where it cannot be, nothing is started
         return Launch((*words, "app-server"), environment={"RUST_LOG": "error"}, pipe=True)
 
     def left(request: Request) -> tuple[str, ...]:

@@ -89,13 +89,26 @@ def _chunks(events):
     return "".join(one["content"]["text"] for one in updates if one["sessionUpdate"] == "agent_message_chunk")
 
 
+def _items(events):
+    """What codex's app-server says of its model's words: fragments, and whole texts of subagents."""
+    ours = next(event["result"]["thread"]["id"] for event in events if "thread" in event.get("result", {}))
+    said = ""
+    for event in events:
+        given = event.get("params", {})
+        if event.get("method") == "item/agentMessage/delta" and given["threadId"] == ours:
+            said += given["delta"]
+        elif event.get("method") == "item/completed" and given["threadId"] != ours:
+            said += given["item"].get("text", "")
+    return said
+
+
 @over(CASES)
 @PARTIAL
 def test_what_the_model_said_is_said_whole_and_once(case, partial):
     lines = parse(translate_case(case, partial)[0])
     said = [line for line in lines if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>"]
     blocks = [block for line in said for block in line["message"]["content"]]
-    words = _chunks if "-acp-" in case.name else WORDS[case.vendor]
+    words = _chunks if "-acp-" in case.name else _items if "-server-" in case.name else WORDS[case.vendor]
     expected = words([event for event in case.events() if isinstance(event, dict)])
     assert "".join(block["text"] for block in blocks if block["type"] == "text") == expected
 
