@@ -61,17 +61,19 @@ def dialog(
     able: Callable[[Vendor], bool] = lambda vendor: vendor.two_way,
     asks: bool = True,
     everywhere: bool = False,
+    later: bool = False,
 ) -> Callable[[Test], Test]:
     """A row for each client, with the real claude and each vendor that is `able`: what two-way vendors can do.
 
-    `make e2e` tries it with the Python client and qwen, or with the Python client and every vendor (`everywhere`).
+    `make e2e` tries it with the Python client and qwen, with the Python client and every vendor (`everywhere`), or not
+    at all (`later`).
     """
 
     def decorate(test: Test) -> Test:
         cells = []
         for client in clients:
             for cli in (BARE, *(cli for cli in CLIS if not cli.outdated and able(cli.vendor))):
-                soon = client is PYTHON and (cli.vendor is QWEN or (everywhere and cli.vendor.two_way))
+                soon = client is PYTHON and (cli.vendor is QWEN or (everywhere and cli.vendor.two_way)) and not later
                 cells.append(_cell(client, cli, asks, not soon))
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
 

@@ -89,7 +89,7 @@ def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(client: SdkC
     assert made(place) == {"one", "two"}
 
 
-@dialog("two questions", SDKS)
+@dialog("two questions", SDKS, later=True)
 def test_each_of_two_questions_has_the_answer_that_was_given_to_it(client: SdkClient, cli: Cli, place: Place) -> None:
     """A vendor that puts both at once has the second answered first; others put one when the other was answered."""
     conversation = client.connect(place, asks=True)
@@ -133,7 +133,7 @@ def test_the_model_has_the_answer_that_a_person_chose(client: SdkClient, place: 
     assert turn.result["text"] == REPLY_AFTER_TOOL and turn.result["denied"] == []
 
 
-@dialog("resume", SDKS, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False)
+@dialog("resume", SDKS, able=lambda vendor: vendor.two_way and vendor.resumes, asks=False, later=True)
 def test_a_session_that_is_taken_up_again_remembers(client: SdkClient, place: Place, service: ScriptedServer) -> None:
     before = client.connect(place)
     first = before.turn("[[text]] the first words")
