@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from shim.core.claude.permissions import Permission
@@ -33,6 +34,9 @@ class Agent(Protocol):
     def hears(self, line: Line) -> object:
         """A line of ours; what was allowed with it, None where nothing was."""
 
+    def said(self, line: Line) -> bool:
+        """Whether a line of ours is one of its protocol's."""
+
     def means(self, allowed: Any, granted: Permission) -> bool:
         """Whether what the frontend granted is what was allowed."""
 
@@ -43,15 +47,16 @@ class Agent(Protocol):
         """What holds collections of the machine."""
 
 
-class AcpAgent:
-    """An agent of the Agent Client Protocol, of version 1 or 2."""
+class Player:
+    """What every agent here has: answers and questions that wait, and lines that are broken by chance."""
 
-    vendor_name = "opencode"
+    vendor_name = ""
+    batches = False  # whether several messages may stand in one line
+    constant: Mapping[str, Any] = MappingProxyType({})  # what stands in each line
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self.hostile = chance.random() < 0.6
-        self._second = chance.random() < 0.4
         self._pending: list[Line] = []  # answers to what we asked, in any order
         self._asked: Counter[str] = Counter()  # requests, and the answers to them, by their ids
         self._heard: Counter[str] = Counter()
@@ -65,11 +70,6 @@ class AcpAgent:
         assert two_way
         return two_way()
 
-    def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
-        link = speech._link
-        translator = pump.translation._translator
-        return link, translator, translator._upserts
-
     # -- what it hears ------------------------------------------------------------------------------------------------
 
     def hears(self, line: Line) -> object:
@@ -80,20 +80,6 @@ class AcpAgent:
             self._pending.append({"id": identity, **self._reply(str(method))})
         return None
 
-    def _reply(self, method: str) -> Line:
-        """The answer to a request of ours."""
-        if self._chance.random() < 0.03:
-            return {"error": {"code": self._chance.choice((-32000, -32603, 429)), "message": "no"}}
-        if method == "initialize":
-            return {"result": {"protocolVersion": 2 if self._second else 1, "capabilities": {"session": {}}}}
-        if method == "session/new":
-            modes = {"currentModeId": "build", "availableModes": []}
-            return {"result": {"sessionId": "s1", "modes": modes}}
-        if method == "session/prompt":
-            reason = self._chance.choice(("end_turn", "cancelled", "max_tokens", "refusal", "max_turn_requests"))
-            return {"result": {} if self._second else {"stopReason": reason}}
-        return {"result": {}}
-
     def _answered(self, line: Line) -> object:
         """An answer to one of its requests: there has to be one, and no more answers than requests."""
         key = json.dumps(line.get("id"), sort_keys=True)
@@ -102,26 +88,8 @@ class AcpAgent:
         if self._heard[key] > self._asked[key] or asked is None:
             assert self._unsure or self._heard[key] <= self._asked[key], f"an answer to nothing: {line}"
             return None
-        outcome = (line.get("result") or {}).get("outcome") or {}
-        if outcome.get("outcome") != "selected":
-            return None
-        kinds = [one.get("kind") for one in asked["params"]["options"] if _named(one, outcome["optionId"])]
-        assert kinds, f"an option that was not offered: {line}"
-        assert "allow_always" not in kinds, f"more was allowed than the call: {line}"
-        return self._call(asked["params"]) if "allow_once" in kinds else None
-
-    @staticmethod
-    def _call(params: Line) -> Line:
-        subject = params.get("subject") or {}
-        if subject.get("type") == "command":
-            return {"command": subject["command"]}
-        call: Line = params.get("toolCall") or subject.get("toolCall") or {}
-        return call
-
-    def means(self, allowed: Line, granted: Permission) -> bool:
-        given = allowed.get("rawInput") if isinstance(allowed.get("rawInput"), dict) else {}
-        command = given.get("command", allowed.get("command"))
-        return command is None or granted.arguments.get("command") == command
+        doubtful = self._unsure and self._asked[key] > 1  # it may be about another of one id
+        return None if doubtful else self._allowed(asked, line)
 
     def waits(self) -> list[str]:
         return [] if self._unsure or self._torn else [key for key in self._asked if not self._heard[key]]
@@ -137,7 +105,7 @@ class AcpAgent:
         return self._lines(message)
 
     def _lines(self, message: Line) -> bytes:
-        message = {"jsonrpc": "2.0", **message}
+        message = {**self.constant, **message}
         raw = json.dumps(message).encode()
         if self.hostile and self._chance.random() < 0.3:
             raw = self._broken(message, raw)
@@ -153,12 +121,9 @@ class AcpAgent:
             self._unsure, self._torn = self._unsure or "id" in meant, True
             return
         for message in value if isinstance(value, list) else [value]:
-            if isinstance(message, dict) and "method" in message and "id" in message:
+            if isinstance(message, dict) and self._asks(message):
                 number = message["id"]
                 self._unsure = self._unsure or number in ("\ud800", 2**70)  # what nobody can say again
-                options = message["params"].get("options") if isinstance(message.get("params"), dict) else None
-                if not isinstance(options, list):
-                    message = {**message, "params": {"options": []}}
                 key = json.dumps(message["id"], sort_keys=True)
                 self._asked[key] += 1
                 self._open.setdefault(key, message)
@@ -169,7 +134,7 @@ class AcpAgent:
         kind = self._chance.randrange(6)
         if kind == 0:
             return json.dumps(self._changed(message)).encode()
-        if kind == 1:
+        if kind == 1 and self.batches:
             return json.dumps([message, self._changed(self._update()), choose(JUNK)]).encode()
         if kind == 2:
             return raw[: self._chance.randrange(len(raw))]
@@ -192,11 +157,102 @@ class AcpAgent:
             return {name: part for name, part in value.items() if name != key}
         return {**value, key: self._changed(value[key], depth + 1)}
 
+    def _name(self) -> str:
+        return self._chance.choice(("c1", "c2", f"c{self._number}"))
+
+    # -- what its protocol has ----------------------------------------------------------------------------------------
+
+    def _asks(self, message: Line) -> bool:
+        """Whether a message of its own wants an answer."""
+        return "method" in message and "id" in message
+
+    def said(self, line: Line) -> bool:
+        return sum(key in line for key in ("method", "result", "error")) == 1
+
+    def _reply(self, method: str) -> Line:
+        """The answer to a request of ours."""
+        raise NotImplementedError
+
+    def _allowed(self, asked: Line, answer: Line) -> object:
+        """The call that an answer allows; None where it allows none."""
+        raise NotImplementedError
+
     def _question(self) -> Line:
+        raise NotImplementedError
+
+    def _update(self) -> Line:
+        raise NotImplementedError
+
+    def means(self, allowed: Any, granted: Permission) -> bool:
+        """Whether what the frontend granted is what was allowed: the same command, where there is one."""
+        return allowed is None or granted.arguments.get("command") == allowed
+
+    def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
+        return speech, pump.translation._translator
+
+    def _identity(self) -> object:
+        """An id for the next question; a hostile agent has some of them twice."""
         self._number += 1
-        choose, identity = self._chance.choice, self._number
         if self.hostile and self._chance.random() < 0.3:
-            identity = choose((101, "q", None, 1, 1.5))
+            return self._chance.choice((101, "q", None, 1, 1.5))
+        return self._number
+
+
+class AcpAgent(Player):
+    """An agent of the Agent Client Protocol, of version 1 or 2."""
+
+    vendor_name = "opencode"
+    batches = True
+    constant: Mapping[str, Any] = MappingProxyType({"jsonrpc": "2.0"})
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self._second = chance.random() < 0.4
+
+    def owners(self, pump: Any, speech: Any) -> tuple[object, ...]:
+        link = speech._link
+        translator = pump.translation._translator
+        return link, translator, translator._upserts
+
+    def _reply(self, method: str) -> Line:
+        """The answer to a request of ours."""
+        if self._chance.random() < 0.03:
+            return {"error": {"code": self._chance.choice((-32000, -32603, 429)), "message": "no"}}
+        if method == "initialize":
+            return {"result": {"protocolVersion": 2 if self._second else 1, "capabilities": {"session": {}}}}
+        if method == "session/new":
+            modes = {"currentModeId": "build", "availableModes": []}
+            return {"result": {"sessionId": "s1", "modes": modes}}
+        if method == "session/prompt":
+            reason = self._chance.choice(("end_turn", "cancelled", "max_tokens", "refusal", "max_turn_requests"))
+            return {"result": {} if self._second else {"stopReason": reason}}
+        return {"result": {}}
+
+    def _allowed(self, asked: Line, answer: Line) -> object:
+        outcome = (answer.get("result") or {}).get("outcome") or {}
+        params = asked.get("params") if isinstance(asked.get("params"), dict) else {}
+        if outcome.get("outcome") != "selected":
+            return None
+        kinds = [one.get("kind") for one in params.get("options") or () if _named(one, outcome["optionId"])]
+        assert kinds, f"an option that was not offered: {answer}"
+        assert "allow_always" not in kinds, f"more was allowed than the call: {answer}"
+        return self._call(params) if "allow_once" in kinds else None
+
+    @staticmethod
+    def _call(params: Line) -> Line:
+        subject = params.get("subject") or {}
+        if subject.get("type") == "command":
+            return {"command": subject["command"]}
+        call: Line = params.get("toolCall") or subject.get("toolCall") or {}
+        return call
+
+    def means(self, allowed: Any, granted: Permission) -> bool:
+        given = allowed.get("rawInput") if isinstance(allowed.get("rawInput"), dict) else {}
+        command = given.get("command", allowed.get("command"))
+        return command is None or granted.arguments.get("command") == command
+
+    def _question(self) -> Line:
+        choose, identity = self._chance.choice, self._identity()
         if self._chance.random() < 0.1:
             params: Line = {"sessionId": "s1", "path": "/etc/passwd"}
             return {
@@ -225,9 +281,6 @@ class AcpAgent:
             subject = choose(({"type": "tool_call", "toolCall": call}, command, None))
             params = {"sessionId": session, "options": options, "title": "May I?", "subject": subject}
         return {"id": identity, "method": "session/request_permission", "params": params}
-
-    def _name(self) -> str:
-        return self._chance.choice(("c1", "c2", f"c{self._number}"))
 
     def _update(self) -> Line:
         choose = self._chance.choice
@@ -272,6 +325,3 @@ class AcpAgent:
 
 def _named(option: object, name: object) -> bool:
     return isinstance(option, dict) and option.get("optionId") == name
-
-
-AGENTS: Mapping[str, Callable[[random.Random], Agent]] = {"acp": AcpAgent}

@@ -30,7 +30,8 @@ if __name__ == "__main__":
 import orjson
 from support import STABLE_IDENTITY, check_turns, terms_of
 
-from fuzzing.agents import AGENTS, Agent, Line
+from fuzzing.agents import Agent, Line
+from fuzzing.more_agents import AGENTS
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -108,6 +109,10 @@ class Talk:
         self.lines += said
         self._carry_out(commands)
         self._sizes()
+        if self._settled:  # as the driver does it
+            for permission in self._asked:
+                self._told(self.speech.decide(permission, Decision(False, interrupt=True)))
+            self._asked.clear()
         if self._settled and (waiting := self.agent.waits()):
             raise BrokenError(f"the turn is over, and the agent waits for answers: {waiting}")
         if not self.agent.hostile:
@@ -133,7 +138,7 @@ class Talk:
         for raw in data.splitlines(keepends=True):
             self._note(f"us: {raw.decode().rstrip()}")
             line: Line = orjson.loads(raw)
-            if not raw.endswith(b"\n") or sum(key in line for key in ("method", "result", "error")) != 1:
+            if not raw.endswith(b"\n") or not self.agent.said(line):
                 raise BrokenError(f"no line of JSON-RPC: {raw!r}")
             allowed = self.agent.hears(line)
             if allowed is not None and not any(self.agent.means(allowed, given) for given in self._granted):

@@ -1,8 +1,8 @@
 """Conversations by chance with the machines that talk with a child in JSON-RPC; a million messages in `make full`."""
 
 import pytest
-from fuzzing.agents import AGENTS
 from fuzzing.machines import fuzz
+from fuzzing.more_agents import AGENTS
 
 MESSAGES = 4000
 

@@ -104,6 +104,8 @@ class ChildPerConversation(SpeakingDriver):
             await self._forget(child)
             return ended
         if self._stage is Stage.SETTLED:
+            for permission in self._questions.open_questions:  # the vendor waits for no answer behind its turn
+                await self._tell(child, self._speech.decide(permission, Decision(False, interrupt=True)))
             await self._say_end(*pump.finish())
         else:  # ended by us, in the middle of the vendor's turn
             await child.stop(self.launcher.vendor.exit.interrupt)

@@ -90,6 +90,11 @@ class Control(Lines):
             self.state("running")
         return wishes
 
+    @property
+    def open_questions(self) -> list[Permission]:
+        """What the frontend was asked and has not answered."""
+        return list(self._asked.values())
+
     def withdraw(self) -> None:
         """The turn ends: the frontend need not answer what is still open. Said in front of the result (S16b)."""
         for identity in list(self._asked):

@@ -271,13 +271,9 @@ class Link:
             outcome = {"outcome": "selected", "optionId": chosen.get("optionId")}
         return self._peer.answer(identity, result={"outcome": outcome})
 
-    def give_up(self) -> None:
-        """The turn is over: the agent waits for no answer of the frontend's, and nothing is allowed again."""
-        self.outbox += [self._peer.answer(asked[0], result=CANCELLED) for asked in self._questions.values()]
-        self._questions.clear()
+    def end(self) -> None:
+        """The turn is over: nothing that was allowed in it is allowed again."""
         self._allowed.clear()
-        self.outbox += [self._peer.answer(asked[0], result=DISMISSED) for asked in self.forms.open.values()]
-        self.forms.open.clear()
 
     # -- the steps -----------------------------------------------------------------------------------------
 

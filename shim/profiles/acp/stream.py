@@ -355,7 +355,7 @@ class AcpTranslator(Translator):
             self._step(heard)
 
     def _ended(self, result: Mapping[str, Any]) -> None:
-        self.link.give_up()
+        self.link.end()
         turn, reason = self.turn, result.get("stopReason")
         if turn.state is CLOSED:  # ended by us before the agent heard of it
             return
@@ -376,7 +376,7 @@ class AcpTranslator(Translator):
         turn.settle()
 
     def _failed(self, heard: Heard) -> None:
-        self.link.give_up()
+        self.link.end()
         if self.turn.state is not CLOSED:
             self._broke(heard.error or {})
 

@@ -155,12 +155,6 @@ def test_a_form_that_nobody_fills_is_declined_or_dismissed(decision, action):
     assert talk.last()["result"] == {"action": action}
 
 
-def test_a_form_that_is_open_at_the_end_is_dismissed():
-    talk = begun(*ASKING).says(asks(), DONE)
-    assert talk.last()["result"] == DISMISSED
-    assert talk.speech.decide(talk.asked[0], Decision(True)) == b""
-
-
 @pytest.mark.parametrize("params", [{"mode": "url", "url": "http://a"}, {"sessionId": "s2"}, {"requestedSchema": 7}])
 def test_what_the_frontend_cannot_be_asked_is_refused(params):
     talk = begun(*ASKING).says(asks(**params))

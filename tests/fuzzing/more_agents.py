@@ -1,0 +1,163 @@
+"""The agents whose protocols are their own: pi over its RPC, codex over its app-server. And the table of all."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+
+from fuzzing.agents import COMMANDS, WORDS, AcpAgent, Agent, Line, Player
+
+GATE = "claude-shim"
+
+
+class PiAgent(Player):
+    """pi over its RPC, with our extension in it."""
+
+    vendor_name = "pi"
+
+    def _asks(self, message: Line) -> bool:
+        asks = message.get("type") == "extension_ui_request" and message.get("method") in ("input", "select", "confirm")
+        self._unsure = self._unsure or (asks and not isinstance(message.get("id"), str))  # pi's are texts
+        return asks and "id" in message
+
+    def _identity(self) -> object:
+        return str(super()._identity())
+
+    def hears(self, line: Line) -> object:
+        if line.get("type") == "extension_ui_response":
+            return self._answered(line)
+        kind = str(line["type"])
+        self._pending.append({"type": "response", "command": kind, "id": line["id"], **self._reply(kind)})
+        return None
+
+    def said(self, line: Line) -> bool:
+        return isinstance(line.get("type"), str) and "id" in line
+
+    def _reply(self, method: str) -> Line:
+        if self._chance.random() < 0.03:
+            return {"success": False, "error": "no"}
+        if method == "get_state":
+            return {"success": True, "data": {"sessionId": "s1", "isStreaming": self._chance.random() < 0.3}}
+        if method == "get_commands":
+            return {"success": True, "data": {"commands": []}}
+        return {"success": True}
+
+    def _allowed(self, asked: Line, answer: Line) -> object:
+        said = answer.get("value")
+        value = json.loads(said) if isinstance(said, str) else {}
+        if value.get("allow") is not True or "input" in value:
+            return None
+        given = json.loads(asked["placeholder"])["input"]
+        return given.get("command") if isinstance(given, dict) else None
+
+    def _question(self) -> Line:
+        identity, choose = self._identity(), self._chance.choice
+        line = {"type": "extension_ui_request", "id": identity}
+        if self._chance.random() < 0.1:
+            return {**line, "method": choose(("select", "confirm")), "title": "?", "options": ["a"]}
+        asked = {
+            "call": choose(("c1", "c2", f"c{self._number}")),
+            "tool": "bash",
+            "input": {"command": choose(COMMANDS)},
+        }
+        return {**line, "method": "input", "title": GATE, "placeholder": json.dumps(asked)}
+
+    def _update(self) -> Line:
+        choose = self._chance.choice
+        call = choose(("c1", "c2", f"c{self._number}"))
+        reply = {"role": "assistant", "content": [{"type": "text", "text": choose(WORDS)}], "stopReason": "stop"}
+        event = {"type": choose(("text_delta", "thinking_delta")), "contentIndex": 0, "delta": choose(WORDS)}
+        tool = {"toolCallId": call, "toolName": "bash", "args": {"command": choose(COMMANDS)}}
+        made: tuple[Line, ...] = (
+            {
+                "type": "extension_ui_request",
+                "id": "gate",
+                "method": "setStatus",
+                "statusKey": GATE,
+                "statusText": "on",
+            },
+            {"type": "agent_start"},
+            {"type": "agent_end", "messages": []},
+            {"type": "agent_settled"},
+            {"type": "turn_start"},
+            {"type": "message_start", "message": reply},
+            {"type": "message_update", "message": reply, "assistantMessageEvent": event},
+            {"type": "message_end", "message": reply},
+            {"type": "tool_execution_start", **tool},
+            {"type": "tool_execution_end", **tool, "result": {"content": []}, "isError": False},
+        )
+        return choose(made)
+
+
+class CodexAgent(Player):
+    """codex over its app-server."""
+
+    vendor_name = "codex"
+
+    def hears(self, line: Line) -> object:
+        if "method" not in line:
+            return self._answered(line)
+        if "id" in line:
+            self._pending.append({"id": line["id"], **self._reply(str(line["method"]))})
+        return None
+
+    def _reply(self, method: str) -> Line:
+        if self._chance.random() < 0.03:
+            return {"error": {"code": -32603, "message": "no"}}
+        if method in ("thread/start", "thread/resume"):
+            return {"result": {"thread": {"id": "s1"}, "model": "m", "cwd": "/w"}}
+        if method == "turn/start":
+            return {"result": {"turn": {"id": "t1", "status": "inProgress"}}}
+        return {"result": {}}
+
+    def _allowed(self, asked: Line, answer: Line) -> object:
+        result = answer.get("result") or {}
+        assert result.get("decision") in (None, "accept", "decline", "cancel"), f"more was allowed: {answer}"
+        if result.get("decision") != "accept":
+            return None
+        params = asked.get("params") or {}
+        return params.get("command")
+
+    def _question(self) -> Line:
+        identity, choose = self._identity(), self._chance.choice
+        item = choose(("c1", "c2", f"c{self._number}"))
+        where = {"threadId": "s1", "turnId": "t1", "itemId": item}
+        kind = self._chance.random()
+        if kind < 0.1:
+            return {"id": identity, "method": "item/fileChange/requestApproval", "params": where}
+        if kind < 0.2:
+            asked = [{"id": "q", "header": "H", "question": "Which?", "options": [{"label": "red", "description": ""}]}]
+            return {"id": identity, "method": "item/tool/requestUserInput", "params": {**where, "questions": asked}}
+        if kind < 0.3:
+            return {
+                "id": identity,
+                "method": choose(("new/request", "item/permissions/requestApproval")),
+                "params": where,
+            }
+        given = {"command": choose(COMMANDS), "cwd": "/w"}
+        return {"id": identity, "method": "item/commandExecution/requestApproval", "params": {**where, **given}}
+
+    def _update(self) -> Line:
+        choose = self._chance.choice
+        name = choose(("c1", "c2", f"c{self._number}"))
+        where = {"threadId": "s1", "turnId": "t1"}
+        change = {"path": "/w/a", "kind": {"type": "add"}, "diff": "x"}
+        item = choose((
+            {"type": "commandExecution", "id": name, "command": choose(COMMANDS), "cwd": "/w", "status": "completed"},
+            {"type": "fileChange", "id": name, "status": "completed", "changes": [change]},
+            {"type": "agentMessage", "id": "m1", "text": choose(WORDS)},
+        ))  # fmt: skip
+        status = choose(("completed", "interrupted", "failed"))
+        made: tuple[Line, ...] = (
+            {"method": "turn/started", "params": {**where, "turn": {"id": "t1", "status": "inProgress"}}},
+            {"method": "item/started", "params": {**where, "item": item}},
+            {"method": "item/completed", "params": {**where, "item": item}},
+            {"method": "item/agentMessage/delta", "params": {**where, "itemId": "m1", "delta": choose(WORDS)}},
+            {"method": "new/notification", "params": where},
+            {"method": "turn/completed", "params": {**where, "turn": {"id": "t1", "status": status, "error": None}}},
+        )
+        return choose(made)
+
+
+AGENTS: Mapping[str, Callable[[random.Random], Agent]] = {"acp": AcpAgent, "pi": PiAgent, "codex": CodexAgent}
