@@ -9,6 +9,7 @@ from shim.core.claude.messages import Kinds, Message
 from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import Launch, Request, Vendor
+from shim.profiles.acp.form import told
 from shim.vendors import codex_rules
 from shim.vendors.codex_thread import TAKES, Opening, Thread
 
@@ -97,14 +98,16 @@ class CodexSpeech:
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
         """Yes to this call alone, or no. ValueError for a changed input, which codex has no word for."""
-        answers = None
+        request, choice, answers = permission.request, {"allow": decision.allow, "stop": decision.interrupt}, None
+        if request in self._thread.forms.open:
+            return self._thread.fill(request, decision.changed, **choice)
         if decision.allow and decision.changed is not None:
             if permission.tool != QUESTION:
                 raise ValueError(UNCHANGED)
             from shim.vendors.codex_items import answers as own
 
             answers = own(permission.own_arguments, decision.changed)
-        return self._thread.decide(permission.request, allow=decision.allow, stop=decision.interrupt, answers=answers)
+        return self._thread.decide(request, answers=answers, words=told(decision.changed), **choice)
 
 
 def two_way(base: Vendor) -> Vendor:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.messages import Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
+from shim.profiles.acp.form import Forms
 from shim.profiles.acp.peer import Heard, Peer
 from shim.profiles.acp.servers import UNNAMED
 
@@ -42,11 +43,12 @@ class Opening(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A request of codex's that waits. It is allowed once all its `parts`, calls of Claude's, are."""
+    """A request of codex's that waits. It is allowed once all its `parts` are, one for each of its `calls`."""
 
     identity: object
     kind: str
     parts: set[str]
+    calls: list[str]
 
 
 class Thread:
@@ -69,7 +71,7 @@ class Thread:
         self._own_model: str | None = None
         self._told: str | None = None  # the model that the next turn is to have, where it is another one
         self._questions: dict[str, Question] = {}  # by each part
-        self.answered: list[tuple[str, str]] = []  # calls that asked a person, and what was answered; "" is no
+        self.forms = Forms()  # what MCP servers want to know, and all answers of a person
 
     def greet(self, opening: Opening) -> bytes:
         self._reset()  # another child knows nothing of what was before
@@ -137,6 +139,7 @@ class Thread:
     def over(self) -> None:
         """The turn has ended."""
         self.turn = ""
+        self.forms.open.clear()
 
     # -- its questions -------------------------------------------------------------------------------------
 
@@ -147,12 +150,17 @@ class Thread:
             return []
         said = dump(identity).decode()
         names = [f"{said}.{place}" for place in range(len(calls))]
-        question = Question(identity, kind, set(names))
+        question = Question(identity, kind, set(names), calls)
         self._questions |= dict.fromkeys(names, question)
         return names
 
-    def decide(self, name: str, *, allow: bool, stop: bool, answers: Mapping[str, Any] | None = None) -> bytes:
-        """The answer to a part of a question. What would allow more than this call is never chosen."""
+    def decide(
+        self, name: str, *, allow: bool, stop: bool, answers: Mapping[str, Any] | None = None, words: str = ""
+    ) -> bytes:
+        """The answer to a part of a question. What would allow more than this call is never chosen.
+
+        `answers` are those of a person, `words` the same for whom the call is shown to.
+        """
         question = self._questions.pop(name, None)
         if question is None:
             return b""
@@ -161,13 +169,19 @@ class Thread:
             if question.parts:
                 return b""
             if question.kind == USER_INPUT:
-                self.answered.append((name, dump(answers or {}).decode()))
+                self.forms.answered.append((question.calls[0], words, False))
             return self.peer.answer(question.identity, result=_allowed(question.kind, answers or {}))
         for other in question.parts:
             self._questions.pop(other, None)
         if question.kind == USER_INPUT:
-            self.answered.append((name, ""))
+            self.forms.answered.append((question.calls[0], "", True))
         return self.refusal(question.identity, question.kind, stop=stop)
+
+    def fill(self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool) -> bytes:
+        """The answer to a form of a server's."""
+        identity = self.forms.open[name][0]
+        said = self.forms.close(name, changed, allow=allow, stop=stop)
+        return self.peer.answer(identity, result={"content": None, **said, "_meta": None})
 
     def refusal(self, identity: object, kind: str, *, stop: bool = False) -> bytes:
         """No, in the words of a question. `stop`: the turn is to end with it."""

@@ -19,6 +19,7 @@ from shim.core.turn.machine import CLOSED
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute
 from shim.core.vendor.translator import Event, Translator
+from shim.profiles.acp.form import questions
 from shim.vendors import codex_items
 from shim.vendors.codex_record import Call, Record
 from shim.vendors.codex_thread import (
@@ -64,7 +65,6 @@ class ThreadTranslator(Translator):
         self.thread = thread or Thread()
         self._items: dict[str, Event] = {}
         self._asked: set[str] = set()  # items of MCP that a question was about
-        self._persons: dict[str, str] = {}  # names of questions to a person → their calls
         self._agents: dict[str, str] = {}  # threads of subagents → the call that began each
         self._plan: object = None
         self._plans = 0
@@ -89,7 +89,6 @@ class ThreadTranslator(Translator):
         super().begin(turn)
         self._items.clear()
         self._asked.clear()
-        self._persons.clear()
         self._plan = None
         if self.thread.session:
             turn.started(session_id=self.thread.session)
@@ -105,9 +104,9 @@ class ThreadTranslator(Translator):
 
     def feed(self, event: Event) -> None:
         method, params = event.get("method"), event.get("params")
-        for name, answer in self.thread.answered:
-            self.turn.tool_result(self._persons.pop(name, ""), answer, not answer)
-        self.thread.answered.clear()
+        for call, result, failed in self.thread.forms.answered:
+            self.turn.tool_result(call, result, failed)
+        self.thread.forms.answered.clear()
         if method is None and "id" in event:
             self._answered(event)
         elif "id" in event:
@@ -270,8 +269,14 @@ class ThreadTranslator(Translator):
         self._put(identity, PATCH, _ids(str(params["itemId"]), calls), calls, params)
 
     def _ask_server(self, identity: object, params: Event) -> None:
-        """A call of a server's tool. What a server itself wants to know is nothing that a frontend can be asked."""
+        """A call of a server's tool, or what a server itself wants to know: a form."""
         meta = params.get("_meta") or {}
+        fields = questions(params)
+        if fields is not None and "codex_approval_kind" not in meta and len(self.thread.forms.open) < QUESTIONS:
+            name = call = f"form-{identity}"
+            self.thread.forms.open[name] = identity, call, params
+            self.turn.permission(name, call, QUESTION, fields, (ELICITATION, params))
+            return
         named = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
         found = [
             (own, item)
@@ -297,8 +302,6 @@ class ThreadTranslator(Translator):
         """Ask the frontend about each call of a question."""
         names = self.thread.question(identity, kind, ids)
         for name, own, (tool, arguments) in zip(names, ids, calls, strict=False):
-            if kind == USER_INPUT:
-                self._persons[name] = own
             self.turn.permission(name, own, tool, arguments, (kind, params))
 
     # -- answers, and the end ------------------------------------------------------------------------------

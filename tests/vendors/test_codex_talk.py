@@ -240,10 +240,22 @@ def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
     assert talk.says({**asking, "id": 8}).last()["result"]["action"] == "decline"
 
 
-def test_what_a_server_wants_to_know_itself_is_declined():
-    talk = Talk().begun().says(question(method=ELICITATION, serverName="srv", mode="form"))
-    assert talk.asked == []
-    assert talk.last()["result"]["action"] == "decline"
+def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
+    schema = {"properties": {"size": {"type": "string", "enum": ["s", "m"]}}, "required": ["size"]}
+    asking = question(method=ELICITATION, serverName="srv", mode="form", message="Which size?", requestedSchema=schema)
+    talk = Talk().begun().says(asking)
+    (asked,) = talk.asked
+    assert asked.tool == "AskUserQuestion"
+    text = asked.arguments["questions"][0]["question"]
+    talk.answer(True, changed={**asked.arguments, "answers": {text: "m"}})
+    assert talk.last()["result"] == {"action": "accept", "content": {"size": "m"}, "_meta": None}
+    talk.says(delta("ok"), done()).end()
+    assert "m" in talk.blocks("tool_result")[0]["content"]
+
+
+def test_what_is_no_form_of_a_server_is_declined():
+    talk = Talk().begun().says(question(method=ELICITATION, serverName="srv", mode="url", url="https://x"))
+    assert (talk.asked, talk.last()["result"]["action"]) == ([], "decline")
 
 
 def test_a_question_to_the_person_is_answered_by_its_own_ids():
