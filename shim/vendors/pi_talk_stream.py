@@ -106,6 +106,10 @@ class PiTalkTranslator(PiTranslator):
             self._conclude()
             self.turn.settle()
 
+    def _complete(self) -> bool:
+        """A run that has ended is whole too where a compaction came behind its last reply."""
+        return super()._complete() or (self._ended and self._last is None and not self._begun)
+
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The exit, or a silence where no other end is said."""
         self.link.running = False

@@ -240,6 +240,24 @@ def test_an_api_that_fails_is_a_failed_turn_and_the_next_one_is_answered(fronten
     assert any(line.get("subtype") == "api_retry" for line in conversation.lines)
 
 
+@both
+@full
+def test_a_conversation_whose_context_is_compacted_goes_on(frontend: Frontend) -> None:
+    folder = Path(frontend.environment["PI_CODING_AGENT_DIR"])
+    models = json.loads((folder / "models.json").read_text())
+    for one_model in models["providers"]["mock"]["models"]:
+        one_model["contextWindow"] = 1100
+    (folder / "models.json").write_text(json.dumps(models))
+    compaction = {"enabled": True, "reserveTokens": 1000, "keepRecentTokens": 20}
+    given = json.loads((folder / "settings.json").read_text())
+    (folder / "settings.json").write_text(json.dumps({**given, "compaction": compaction}))
+    conversation = Conversation(frontend)
+    for words in ("one", "two", "three"):
+        conversation.send(f"[[text]] {words}")
+        assert conversation.until("result")["result"] == REPLY
+    assert any(line.get("subtype") == "compact_boundary" for line in conversation.lines)
+
+
 @one
 @full
 def test_one_message_with_a_frontend_that_answers_is_asked_about_too(frontend: Frontend) -> None:

@@ -110,6 +110,14 @@ def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
     assert [one["result"] for one in talk.end().results] == ["Hello"]
 
 
+def test_a_compaction_behind_the_last_reply_is_no_failure():
+    compacted = {"type": "compaction_end", "reason": "threshold", "result": {"tokensBefore": 9}, "willRetry": False}
+    talk = running().says(reply(text("Hello")), END, {"type": "compaction_start"}, compacted, SETTLED)
+    (result,) = talk.finish().results
+    assert (result["is_error"], result.get("result")) == (False, "Hello")
+    assert b'"compact_boundary"' in talk.lines
+
+
 def test_a_message_that_an_extension_has_answered_begins_no_run_and_ends_its_turn():
     talk = Talk().begun()
     talk.says(talk.answer_to("prompt"))
