@@ -221,9 +221,15 @@ def profile(inside, monkeypatch):
     monkeypatch.setattr(vendors, "described", list(vendors.described))
     folder = inside.config.parent / "vendors"
     folder.mkdir(parents=True)
-    (source,) = [text for _, text in blocks(ADD_A_VENDOR) if "schema = 1" in text]
+    source, agent = [text for _, text in blocks(ADD_A_VENDOR) if "schema = 1" in text]
+    (folder / "mine.toml").write_text(agent, encoding="utf-8")
     (folder / "echo.toml").write_text(textwrap.dedent(source), encoding="utf-8")
     learn(os.environ)
+
+
+@pytest.mark.usefixtures("profile")
+def test_the_agent_of_a_few_lines_is_a_vendor():
+    assert vendors.find("mine").program.stays
 
 
 def echo_agent():

@@ -172,3 +172,35 @@ def test_a_session_goes_on_in_the_other_way_of_driving(frontend: Frontend, model
     assert last.result["result"] == REPLY, last.result
     asked = json.dumps(model.asked("text")[-1].body)
     assert "[[text]] one" in asked and "[[text]] two" in asked
+
+
+@pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
+def test_a_profile_of_a_few_lines_makes_a_vendor_of_a_program_that_speaks_the_protocol(frontend: Frontend) -> None:
+    folder = Path(frontend.environment["HOME"]) / ".config" / "shim"
+    (folder / "vendors").mkdir(parents=True)
+    (folder / "config.toml").touch()
+    profile = 'schema = 1\nid = "mine"\nprotocol = "acp"\n[launch]\ncommand = ["qwen", "--acp"]\n'
+    asks = '[acp]\nasks = ["Bash", "Edit", "Write"]\nmodes = { default = "default" }\n'
+    (folder / "vendors" / "mine.toml").write_text(profile + asks)
+    frontend.environment["SHIM_VENDOR"] = "mine"
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[shell]] touch one")
+    conversation.answer(conversation.until("can_use_tool"), allow=True)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert made(frontend) == {"one"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [KIMI], ids=str, indirect=True)
+def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_no_more_run(frontend: Frontend) -> None:
+    (Path(frontend.environment["HOME"]) / ".kimi" / "credentials" / "kimi-code.json").unlink()
+    asking = Conversation(frontend, *ASKING)
+    asking.send("[[shell]] touch one")
+    assert "Authentication required" in json.dumps(asking.until("result"))
+    assert made(frontend) == set()
+    bypassing = Conversation(frontend, "--permission-mode", "bypassPermissions")
+    bypassing.send("[[shell]] touch two")
+    assert bypassing.until("result")["result"] == REPLY_AFTER_TOOL
+    (init,) = (line for line in bypassing.lines if line.get("subtype") == "init")
+    assert [tried["cause"] for tried in init["shim"]["tried"]] == ["auth"]
+    assert made(frontend) == {"two"}

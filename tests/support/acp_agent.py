@@ -40,8 +40,8 @@ def question(identity=7, call="c1", **fields):
 class Talk:
     """An agent of the protocol and what it is told; `lines` is what the frontend has."""
 
-    def __init__(self, vendor="opencode", resume=None, model=None, flags=(), policy=None):
-        self.vendor = find(vendor).program.two_way()
+    def __init__(self, vendor="opencode", resume=None, model=None, flags=(), policy=None, made=None):
+        self.vendor = made or find(vendor).program.two_way()
         self.speech = self.vendor.speech()
         reader = self.speech.reader(self.vendor.translator)
         self.pump = Pump(

@@ -18,12 +18,16 @@ from shim.state.config import ONE_WAY, Settings, VendorSettings, load
 
 AT_ONCE = 4  # programs that are asked at the same time; most of them are Node, and slow to start
 ASKS_NOBODY = "{name} asks nobody: it runs every tool that it has, in every session"
+UNSURE = "{name} may run tools without asking: its profile does not say about which ones it asks (`asks` in [acp])"
 ASKS_ONE = "{name} asks nobody about one message; in a conversation a frontend is asked"
 
 
-def asks_nobody(name: str, *, talks: bool) -> str:
-    """What a person should know of a vendor that runs its tools unasked; `talks`: not where a frontend holds a talk."""
-    return (ASKS_ONE if talks else ASKS_NOBODY).format(name=name)
+def asks_nobody(name: str, *, talks: bool, unsure: bool = False) -> str:
+    """What a person should know of a vendor that runs its tools unasked; `talks`: not where a frontend holds a talk.
+
+    `unsure`: it may ask, but its profile does not say about what.
+    """
+    return (UNSURE if unsure else ASKS_ONE if talks else ASKS_NOBODY).format(name=name)
 
 
 def talks(vendor: Vendor, own: VendorSettings, lacks: str = "") -> bool:
@@ -58,6 +62,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     can, emulated, cannot       names of abilities
     modes, refused              permission modes
     unattended, talks           it asks nobody about one message; a frontend that holds a conversation is asked
+    unsure                      it may ask, but its profile does not say about what
     driven, lacks               what one process serves; what a version lacks that could serve a conversation
     install                     the command that installs it, "" where none is known
     """
@@ -81,6 +86,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
         "place": vendor.version.place(version),
         "driven": driven(vendor, own, lacks),
         "lacks": lacks,
+        "unsure": vendor.unattended and bool(vendor.speaks),
         **{key: [name for name, how in able.items() if how == wanted] for key, wanted in _ABLE.items()},
         "modes": list(vendor.modes),
         "refused": [mode for mode in MODES if mode not in vendor.modes],

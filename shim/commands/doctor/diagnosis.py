@@ -219,7 +219,7 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
 def _asks_nobody(vendor: Vendor, own: VendorSettings, lacks: str) -> Finding:
     plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
     fix = f"let it work only where nothing can be lost{plan}"
-    return Finding(NOTE, asks_nobody(vendor.name, talks=talks(vendor, own, lacks)), fix)
+    return Finding(NOTE, asks_nobody(vendor.name, talks=talks(vendor, own, lacks), unsure=bool(vendor.speaks)), fix)
 
 
 def _gates(vendor: Vendor, own: VendorSettings) -> list[Finding]:

@@ -87,11 +87,10 @@ def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
         console.print(Text("`shim vendors --all` says how to install them, and what each can do", style="dim"))
     for row in rows if every else there:
         if row["unattended"]:
-            console.print(Text(printable(asks_nobody(row["name"], talks=row["talks"]))), soft_wrap=True)
+            text = asks_nobody(row["name"], talks=row["talks"], unsure=row["unsure"])
+            console.print(Text(printable(text)), soft_wrap=True)
         if row["lacks"]:
-            text = (
-                f"{row['name']}: this version has no {row['lacks']}, so one process serves one message and asks nobody"
-            )
+            text = f"{row['name']}: this version has no {row['lacks']}; one process serves one message, and asks nobody"
             console.print(Text(printable(text)), soft_wrap=True)
         if row["note"]:
             console.print(Text(printable(f"{row['name']}: {row['note']}")), soft_wrap=True)

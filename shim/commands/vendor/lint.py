@@ -278,6 +278,8 @@ class Checker:
 
     def report(self) -> Report:
         tracer, notes = self._tracer, self._notes
+        if self._vendor.unattended and self._vendor.speaks:
+            notes.add("remark", "it counts as an agent that may run any tool unasked: `asks` in [acp] names none")
         if tracer is None:
             notes.add(
                 "remark", "this vendor is a Python module: it has no rules to name, and what it reads is not known"

@@ -27,6 +27,7 @@ each call in every mode, so that the policy answers, or the frontend, and a mode
 from collections.abc import Mapping
 
 from shim.core.errors import FrontendError
+from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING, MCP, SUBAGENT, Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.tools import Tools
@@ -39,12 +40,22 @@ if TYPE_CHECKING:
     from shim.profiles.acp.calls import Form
     from shim.profiles.acp.stream import AcpTranslator
 
+RULES = (
+    "stream",
+    "event",
+    "report",
+    "stderr",
+    "exit_codes",
+    "adapter",
+    "unattended",
+)  # of no agent that only speaks it
 KEYS = (
     *("command", "argv", "permission_args", "tool_name", "server_tool", "signs", "questions", "input", "denied"),
     *("trailer", "notices", "model", "modes", "usage", "draft", "documents", "asks"),
 )
 IN_PLACE = ("command", "argv", "permission_args")
 LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
+LISTED = ["Bash", "Edit", "Grep", "MultiEdit", "Read", "WebFetch", "Write"]  # what calls of known kinds are named
 PLACES = ("title", "id", "kind")
 SIGNS = ("kind", "title", "keys")
 
@@ -73,6 +84,9 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
         """Whether it asks about all that no table has: the tools of servers, or every tool there is."""
         return (EVERYTHING if rule.tool == EVERYTHING else MCP if rule.tool.startswith(MCP) else "") in asked
 
+    if not source.bundled:  # a mistake in it is told of before anything is started
+        reader(own, base.tools)
+        _speech(own)
     before, listed = base.enforcement, base.listed
     enforcement = before._replace(asks=lambda request: asked)
     if not before.hooked:  # our hook binds it all the same
@@ -91,6 +105,30 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
         enforcement=enforcement,
         program=base.program._replace(two_way=None),
     )
+
+
+def as_profile(spot: Spot) -> dict[str, Any]:
+    """The table of a profile with `protocol = "acp"`, with all that any profile has."""
+    for key in RULES:
+        if spot.at(key):
+            raise spot.at(key).refused('left out of a profile with `protocol = "acp"`', told="there")
+    table, own = dict(spot.table()), dict(spot.at("acp").table(KEYS))
+    launch = {"argv": [], "prompt": {"via": "stdin"}, **spot.at("launch").table()}
+    asks, given = bool(own.get("asks")), "permission_args" in launch or "permission_args" in own
+    if not given:  # a mode below the widest needs an agent that asks
+        plan = asks and "plan" in spot.at("acp").at("modes").table()
+        narrow = ("acceptEdits", "dontAsk", *(("plan",) if plan else ())) if asks else ()
+        own["permission_args"] = {mode: [] for mode in ("default", *narrow, BYPASS)}
+    own.setdefault("model", "{model}" not in str(launch["argv"]))
+    unasked = [{"match": {"jsonrpc": {"exists": True}}, "emit": "ignore"}]
+    del table["protocol"]
+    return {"listed": LISTED, **table, "unattended": not asks, "launch": launch, "acp": own, "event": unasked}
+
+
+def agent(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
+    """An agent that only speaks the protocol. What it runs unasked is not known, unless its `asks` say so."""
+    made = two_way(base, table, source)
+    return made._replace(unattended=base.unattended, program=made.program._replace(two_way_words=(), stays=True))
 
 
 def reader(own: Spot, tools: Tools) -> "type[AcpTranslator]":

@@ -27,6 +27,7 @@ r"""The vendor that a profile describes: its table, checked, and compiled as far
                               first group, or all), which versions these rules were tried with; no turn waits for it
                               home = { variable = "X_HOME", folder = ".x" }: its own records, which an adapter may read
     [acp]                     `acp`: how it is driven so that it asks
+    protocol = "acp"          it speaks that protocol and nothing else: no rules, and only `launch.command` is needed
     two_way = "module"        the same, by one of our modules: its `two_way(vendor)` gives the vendor
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
                               usage = none; request: the numbers add up; run_total: the last ones count; thread_total:
@@ -83,10 +84,12 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KEYS = (
-    *("schema", "id", "extends", "unattended", "listed", "other_tools", "unknown_tools", "adapter", "two_way"),
+    *("schema", "id", "extends", "protocol", "unattended", "listed", "other_tools", "unknown_tools", "adapter"),
+    "two_way",
     *("launch", "acp", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
 )
 TWO_WAY_MODULES = ("codex_speech",)  # that drive a program so that it asks, where no table says how
+PROTOCOLS = ("acp",)
 SIGNALS = ("SIGINT", "SIGTERM")
 TIMEOUTS = ("first_byte", "idle", "tool")
 GRACE = 10.0  # seconds after an interrupt; a frontend that waits longer has given up
@@ -120,6 +123,12 @@ def build(
         raise spot.at("schema").refused(f"{SCHEMA}", told="" if spot.at("schema") else "not there")
     if spot.at("id").text() != name:
         raise spot.at("id").refused(f"{name!r}, as its file is called")
+    if spot.at("protocol"):
+        from shim.profiles.load.acp import agent, as_profile
+
+        spot.at("protocol").choice(PROTOCOLS)
+        whole = as_profile(spot)
+        return agent(build(name, whole, source), whole, source)
     known = tools(spot.at("tools"), spot.at("other_tools"), spot.at("unknown_tools"), name)
     launch, own = spot.at("launch"), spot.at("stream")
     made = Template(launch, name, known)

@@ -1,0 +1,80 @@
+"""`[acp]` and `protocol = "acp"`: what a profile says of an agent of the Agent Client Protocol."""
+
+import tomllib
+
+import pytest
+from acp_agent import ANSWERS, DONE, Talk, text, update
+
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import FrontendError, ModeError
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rule
+from shim.core.vendor.binding import check
+from shim.core.vendor.vendor import Request
+from shim.profiles.check.toml_errors import Source
+from shim.profiles.load.vendor import build
+
+AGENT = 'schema = 1\nid = "own"\nprotocol = "acp"\n[launch]\ncommand = ["own", "--acp"]\n'
+BOTH = 'schema = 1\nid = "own"\n[launch]\ncommand = ["own"]\n[[event]]\nmatch = { type = "x" }\nemit = "ignore"\n'
+ASKS = '[acp]\nasks = ["Bash", "Edit", "Write"]\n'
+
+
+def made(profile):
+    return build("own", tomllib.loads(profile), Source("own.toml", lambda: profile))
+
+
+def request(*denied):
+    policy = Policy(place=Place("/w"), deny=tuple(map(read_rule, denied)))
+    return Request(parse(()), "", listens=True, policy=policy)
+
+
+def test_a_command_that_speaks_the_protocol_is_a_vendor_with_no_rules():
+    vendor = made(AGENT)
+    assert (vendor.program.two_way, vendor.program.stays) == (None, True)
+    assert vendor.launch(request()).arguments == ("--acp",)
+    talk = Talk(made=vendor).says(*ANSWERS, text("Hello."), DONE).end()
+    assert b'"result":"Hello."' in talk.lines
+
+
+def test_a_call_has_claudes_name_by_its_kind_where_the_profile_knows_no_tools():
+    call = {"toolCallId": "c1", "title": "`ls`", "kind": "execute", "status": "pending", "rawInput": {"command": "ls"}}
+    talk = Talk(made=made(AGENT)).says(*ANSWERS, update("tool_call", **call))
+    assert b'"name":"Bash","input":{"command":"ls"}' in talk.lines
+    assert "Bash" in talk.vendor.listed
+
+
+def test_an_agent_that_is_not_known_to_ask_counts_as_one_that_asks_nobody():
+    vendor = made(AGENT)
+    assert vendor.unattended
+    assert list(vendor.modes) == ["default", "bypassPermissions"]
+    with pytest.raises(ModeError, match="cannot be kept to Bash"):
+        check(vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late=False)
+
+
+def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
+    vendor = made(AGENT + ASKS)
+    assert not vendor.unattended
+    assert list(vendor.modes) == ["default", "acceptEdits", "dontAsk", "bypassPermissions"]
+    check(vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late=False)
+    with pytest.raises(ModeError, match="cannot be kept to Read"):
+        check(vendor, request("Read(./x)").policy, request("Read(./x)"), late=False)
+
+
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [
+        (AGENT.replace('"acp"', '"mcp"'), 'protocol is "mcp", it must be one of acp'),
+        (AGENT + '[stream]\ntext = "delta"\n', "stream is there, it must be left out of a profile with `protocol"),
+        (AGENT + '[acp]\nask = ["Bash"]\n', "unknown key `acp.ask`"),
+        (AGENT + '[acp]\ntool_name = "colour"\n', 'acp.tool_name is "colour", it must be one of title, id, kind'),
+        (AGENT + "[acp]\nasks = 7\n", "acp.asks is 7"),
+        (BOTH + '[acp]\ncommands = ["own", "--acp"]\n', "unknown key `acp.commands`"),
+        (BOTH + '[acp]\nnotices = "("\n', 'acp.notices is "("'),
+        (BOTH + '[acp]\nsigns = { x = { title = "x" } }\n', "acp.signs.x.kind"),
+    ],
+)
+def test_a_mistake_is_told_of_when_the_profile_is_read(profile, said):
+    with pytest.raises(FrontendError) as error:
+        made(profile)
+    assert said in str(error.value)
