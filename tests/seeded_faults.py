@@ -64,7 +64,7 @@ AREAS = {
     "acp": "link calls stream second form acp_agents machines",
     "drivers": "driver pump fallback_driver done timeouts fallback two_way conversation",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
-    "servers": "sdk_servers mcp_door link",
+    "servers": "sdk_servers mcp_door inside_calls link",
     "control": "control hooks policy messages qwen_speech",
     "policy": "policy sources binding",
     "secrets": "redactor turn_without_secrets redacted_lines clean config transcript recorder recording threats",

@@ -160,6 +160,15 @@ the drop-in finds itself, or a tool of its child calls it
     test_threats.py::test_a_link_to_the_drop_in_is_the_drop_in
     test_threats.py::test_a_fourth_of_us_is_refused
     test_threats.py::test_a_drop_in_that_starts_itself_for_ever_comes_to_an_end
+somebody else calls the tools of a frontend's process
+    test_mcp_door.py::test_only_we_may_enter_and_nothing_is_left_behind
+    test_mcp_door.py::test_a_wrong_ticket_opens_nothing
+    test_mcp_door.py::test_another_user_is_turned_away
+    test_mcp_door.py::test_whatever_bytes_come_in_the_door_stays_open
+    test_mcp_door.py::test_a_client_that_reads_nothing_is_let_go
+    test_inside_calls.py::test_another_call_than_the_one_that_was_allowed_is_asked_about
+    test_inside_calls.py::test_nothing_of_the_secret_is_on_the_command_line_or_left_behind
+    test_inside_calls.py::test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it
 a child will not die
     test_threats.py::test_nothing_is_left_when_we_are_killed_and_the_pipes_close
     test_child.py::test_a_child_that_ignores_everything_is_killed_with_its_group

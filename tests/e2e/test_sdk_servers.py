@@ -9,19 +9,20 @@ from clis import Cli
 from place import Place
 from scripts import REPLY_AFTER_TOOL
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
-from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, QWEN
+from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, QWEN
 
 pytestmark = pytest.mark.e2e
 
 NAME, ADD = "my_calc", "mcp__my_calc__add"
 # How each vendor's model calls the tool.
-OWN_NAMES: Mapping[str, str] = {"gemini": "mcp_my_calc_add", "opencode": "my_calc_add"}
+OWN_NAMES: Mapping[str, str] = {"gemini": "mcp_my_calc_add", "opencode": "my_calc_add", "codex": "mcp__my_calc.add"}
 full = pytest.mark.full
 CELLS = [
     pytest.param(PYTHON, Cli(CLAUDE_ITSELF, bare=True), marks=full, id="python-claude"),
     pytest.param(PYTHON, Cli(QWEN), id="python-qwen"),
     pytest.param(PYTHON, Cli(GEMINI), id="python-gemini"),
     pytest.param(PYTHON, Cli(OPENCODE), marks=full, id="python-opencode"),
+    pytest.param(PYTHON, Cli(CODEX), marks=full, id="python-codex"),
     pytest.param(TYPESCRIPT, Cli(CLAUDE_ITSELF, bare=True), marks=full, id="typescript-claude"),
     pytest.param(TYPESCRIPT, Cli(QWEN), marks=full, id="typescript-qwen"),
     pytest.param(TYPESCRIPT, Cli(GEMINI), marks=full, id="typescript-gemini"),

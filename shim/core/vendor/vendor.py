@@ -261,6 +261,8 @@ class Vendor(NamedTuple):
             said.append(f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n")
         if invocation.configuration.mcp_config and not (self.abilities.servers or self.program.plays):
             said.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
+        if invocation.configuration.strict_mcp_config and not (self.passthrough or self.program.plays):
+            said.append(f"--strict-mcp-config has no effect: {self.name} starts its own MCP servers too\n")
         return said
 
     def wait_for_answers(self) -> None:
