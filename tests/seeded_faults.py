@@ -54,7 +54,7 @@ ROUNDS = 2
 AREAS = {
     "machine": "machine turn speech tool_calls result claude_passed",
     "speech": "speech turn surrogates flat golden",
-    "calls": "tool_calls nested turn ids golden",
+    "calls": "tool_calls nested turn ids limits golden",
     "result": "result turn api_error_texts numbers golden",
     "pens": "claude_pen line_pieces speech golden",
     "decode": "decode lines surrogates json_text translation pump torture",
@@ -62,7 +62,7 @@ AREAS = {
     "vendors golden tools claude_settings",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
     "acp": "link calls stream second form acp_agents machines",
-    "drivers": "driver pump fallback_driver done timeouts fallback two_way conversation",
+    "drivers": "driver steering pump fallback_driver done timeouts fallback two_way conversation",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers mcp_door inside_calls link",
     "control": "control hooks policy messages qwen_speech",

@@ -288,6 +288,21 @@ def test_an_interrupt_names_the_messages_that_still_wait_and_answers_them(box, t
     assert [line["is_error"] for line in results(done)] == [True, False]
 
 
+def test_a_message_that_is_taken_back_while_it_waits_is_never_said(box, talk):
+    """C8"""
+    gate = box.gate()
+    child = box.fakes([["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)]], [["out", IDLE]])
+    with talk(child, "--include-partial-messages") as running:
+        running.say(user("go"))
+        running.read_until(b"I am ")
+        running.say(user("never", uuid=U), user("next"), request("back", "cancel_async_message", message_uuid=U))
+        running.read_until(b'"back"')
+        gate.open()
+        done = running.hang_up()
+    assert responses(done)["back"]["response"] == {"cancelled": True, "message_uuid": U}
+    assert [line["result"] for line in results(done)] == ["I am done.", "Hello."]
+
+
 def test_an_idle_interrupt_is_a_success_and_nothing_else(box, converse):
     """C6"""
     done = converse(box.fake(["out", IDLE]), request("stop", "interrupt"))

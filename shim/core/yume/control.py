@@ -17,7 +17,7 @@ from shim.core.claude.control import KIND_CHARACTERS, Control
 from shim.core.claude.control_answers import Chosen, Decided, Interrupt, Wish
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.messages import read_line, read_message
+from shim.core.claude.messages import LATER, read_line, read_message
 from shim.core.claude.permissions import CLOSED_STREAM, QUESTION, RULED, UNASKED, Decision, Permission
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
@@ -87,9 +87,12 @@ class YumeControl(Control):
         if not isinstance(message, dict):
             message = {"role": "user", "content": frame.get("content")}
         try:
-            self.messages.append(read_message({**frame, "message": message}, self._now())._replace(size=size))
+            read = read_message({**frame, "message": message}, self._now())
         except ValueError as error:
             self._complain(f"a message cannot be read: {error}")
+            return
+        # Yume waits for the end of every message: none is said into the turn of another.
+        self.messages.append(read._replace(size=size, priority=LATER))
 
     def _choose(self, name: object) -> list[Wish]:
         mode, asks, known = yume_mode(name)

@@ -7,6 +7,7 @@ from support import facts_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.claude.control_answers import Chosen, Decided, Interrupt
+from shim.core.claude.messages import LATER
 from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
 from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl
 from shim.core.yume.pen import YumePen
@@ -39,6 +40,12 @@ def test_a_message_is_text_or_blocks(frame):
     control = opened()
     assert receive(control, frame) == []
     assert [message.text for message in control.messages] == ["hello"]
+
+
+def test_every_message_gets_a_turn_of_its_own():
+    control = opened()
+    receive(control, {"type": "user", "content": "see", "priority": "now"})
+    assert control.messages[0].priority == LATER
 
 
 def test_images_are_left_out_and_counted():
