@@ -55,20 +55,28 @@ def driven(vendor: Vendor, invocation: Invocation, settings: Settings, environme
     help that is remembered of it says otherwise.
     """
     own, two_way = settings.of(vendor.name), vendor.program.two_way
+    asked = invocation.streams.input_format == "stream-json" or prompts(invocation)
+    # One message too, where only then its text comes in pieces, and no less runs than the other way.
+    pieces = invocation.streams.partial and not (vendor.abilities.streams or vendor.unattended)
     if two_way is None:
         return Way(vendor, "it has one way only")
     if own.driver == ONE_WAY:
         return Way(vendor, f"[vendors.{vendor.name}] driver")
     if own.driver == TWO_WAY:
-        made = two_way()
-        return Way(made._replace(program=made.program._replace(stays=True)), f"[vendors.{vendor.name}] driver")
-    if not (invocation.streams.input_format == "stream-json" or prompts(invocation)):
+        return Way(_staying(two_way()), f"[vendors.{vendor.name}] driver")
+    if not (asked or pieces):
         return Way(vendor, "it is given one message, and nobody can be asked")
     from shim.process.probe import lacked
 
     if word := lacked(vendor, own, environment, cwd):
         return Way(vendor, f"this version cannot do more: its --help does not name {word}")
-    return Way(two_way(), "the frontend holds a conversation, or can be asked")
+    if asked:
+        return Way(two_way(), "the frontend holds a conversation, or can be asked")
+    return Way(_staying(two_way()), "the frontend wants text in pieces")
+
+
+def _staying(vendor: Vendor) -> Vendor:
+    return vendor._replace(program=vendor.program._replace(stays=True))
 
 
 def mode_of(invocation: Invocation) -> str:

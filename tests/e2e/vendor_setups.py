@@ -269,7 +269,6 @@ CODEX = Vendor(
     "@openai/codex",
     prepare_codex,
     ("--model", MODEL),
-    fragments=False,
     reader="Bash",
     sandboxed=True,
     quotes_errors=False,

@@ -65,12 +65,12 @@ def advice(
     """
     denials = result.get("permission_denials")
     left = [one for one in denials if isinstance(one, dict)] if isinstance(denials, list) else []
-    left = [one for one in left if not any(word in said.get(str(one.get("tool_use_id")), "") for word in DECIDED)]
     mode, shim = str(init.get("permissionMode")), init.get("shim")
+    if left and mode == "plan":
+        return "the mode plan lets nothing be changed: run it without --permission-mode plan"
+    left = [one for one in left if not any(word in said.get(str(one.get("tool_use_id")), "") for word in DECIDED)]
     if not left:
         return ""
-    if mode == "plan":
-        return "the mode plan lets nothing be changed: run it without --permission-mode plan"
     name = str(shim.get("vendor")) if isinstance(shim, dict) else ""
     vendor = _as_driven(name, cwd) if name in VENDORS else None
     rules: dict[str, None] = {}

@@ -80,9 +80,9 @@ def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 
-def way(*words, driver=None):
-    settings = Settings(vendors={"gemini": VendorSettings(driver=driver)})
-    return driven(find("gemini"), parse(words), settings, {"PATH": "", "HOME": "/nowhere"}, "/")
+def way(*words, driver=None, vendor="gemini"):
+    settings = Settings(vendors={vendor: VendorSettings(driver=driver)})
+    return driven(find(vendor), parse(words), settings, {"PATH": "", "HOME": "/nowhere"}, "/")
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,14 @@ def test_a_vendor_is_driven_as_the_frontend_asks_unless_the_settings_say_another
     found = way(*words, driver=driver)
     assert bool(found.vendor.speaks) == speaks
     assert found.why.startswith(why)
+
+
+@pytest.mark.parametrize(("vendor", "stays"), [("codex", True), ("gemini", False), ("opencode", False)])
+def test_one_message_goes_the_way_that_gives_text_in_pieces_if_no_less_runs_there(vendor, stays):
+    """gemini's text comes in pieces anyway; opencode, asked by nobody, would run fewer calls than without the flag."""
+    asked = ("-p", "hi", "--output-format", "stream-json", "--include-partial-messages")
+    assert way(*asked, vendor=vendor).vendor.program.stays == stays
+    assert not way(*asked, vendor=vendor, driver="one-way").vendor.program.stays
 
 
 @pytest.mark.parametrize(("help_text", "speaks"), [("usage: gemini [--acp]", True), ("usage: gemini", False)])
