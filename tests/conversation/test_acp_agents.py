@@ -212,6 +212,16 @@ def test_a_question_that_is_open_at_the_end_of_its_turn_is_taken_back(box, talk)
     assert answers(box) == {"7": CANCELLED}
 
 
+def test_a_question_that_the_agent_takes_back_is_taken_back_at_the_frontend(box, talk):
+    back = {"method": "$/cancel_request", "params": {"requestId": 7}}
+    with talk(out(asks(), back), ["hear", "outcome"], out(says("Never mind."), ENDED)) as running:
+        running.say(user("one"))
+        running.read_until(b'"control_cancel_request"')
+        running.read_until(b'"type":"result"')
+        running.hang_up()
+    assert answers(box) == {"7": CANCELLED}
+
+
 def test_an_agent_that_dies_while_it_asks_has_one_result_that_says_so(talk):
     with talk(out(asks()), ["leave", 3]) as running:
         done = one_turn(running)

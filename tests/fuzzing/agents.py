@@ -284,6 +284,8 @@ class AcpAgent(Player):
 
     def _update(self) -> Line:
         choose = self._chance.choice
+        if self._chance.random() < 0.05:
+            return {"method": "$/cancel_request", "params": {"requestId": choose((100, self._number))}}
         text = {"type": "text", "text": choose(WORDS)}
         piece = {"content": text, "messageId": choose(("m1", "m2"))}
         call = {

@@ -39,7 +39,7 @@ from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import Exit
-from shim.core.vendor.commands import Ask, Stage, TellChild
+from shim.core.vendor.commands import Ask, Stage, TakeBack, TellChild
 from shim.core.vendor.pump import Pump
 from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Request
@@ -129,6 +129,10 @@ class Talk:
                     self._told(self.speech.decide(permission, Decision(False, message=permission.refusal)))
                 case Ask(permission):
                     self._asked.append(permission)
+                case TakeBack(request):
+                    for permission in [one for one in self._asked if one.request == request]:
+                        self._asked.remove(permission)
+                        self._told(self.speech.decide(permission, Decision(False, interrupt=True)))
                 case Stage.SETTLED | Stage.FINISHED:
                     self._note("the turn is settled")
                     self._settled = True

@@ -15,7 +15,7 @@ from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import STOPPED, TURN_OVER, Decision, Permission
 from shim.core.errors import ShimError
-from shim.core.vendor.commands import Ask, Command, Stage, TellChild
+from shim.core.vendor.commands import Ask, Command, Stage, TakeBack, TellChild
 from shim.core.vendor.pump import Pump
 from shim.process.child import Child
 
@@ -203,6 +203,8 @@ class ChildPerConversation(SpeakingDriver):
                 await self._tell(child, line)
             case Ask(permission):
                 await self._ask(permission)
+            case TakeBack(request) if child is not None:
+                await self._take_back(child, request)
             case _:
                 await super()._carry_out(command)
 
@@ -273,6 +275,13 @@ class ChildPerConversation(SpeakingDriver):
             with contextlib.suppress(FrontendGoneError):  # the turn finds out too
                 await self._output.lines(self._questions.take())
                 await self.decide(permission, decision)
+
+    async def _take_back(self, child: Child, request: str) -> None:
+        """The frontend need not answer what the vendor does not want to know any more."""
+        for permission in self._questions.open_questions:
+            if permission.request == request and self._questions.expired(permission) is not None:
+                await self._output.lines(self._questions.take())
+                await self._tell(child, self._speech.decide(permission, Decision(False, interrupt=True)))
 
     def _end_waits(self) -> None:
         """Nothing is asked any more: neither hooks nor answers are waited for."""

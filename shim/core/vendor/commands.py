@@ -16,6 +16,12 @@ class Ask(NamedTuple):
     permission: Permission
 
 
+class TakeBack(NamedTuple):
+    """The vendor waits no more for the answer to its question `request`."""
+
+    request: str
+
+
 class Observe(NamedTuple):
     """The frontend may have hooks for what happened; `last` is the last text of the turn, for its end."""
 
@@ -50,7 +56,7 @@ class Stage(Enum):
     FINISHED = "finished"  # the result is said
 
 
-Command = Ask | Observe | TellChild | Remember | Expect | Stage
+Command = Ask | TakeBack | Observe | TellChild | Remember | Expect | Stage
 Commands = tuple[Command, ...]
 Said = tuple[bytes, Commands]  # whole lines for the frontend, and what else is to be done
 

@@ -26,6 +26,7 @@ from shim.core.vendor.commands import (
     Remember,
     Said,
     Stage,
+    TakeBack,
     TellChild,
 )
 from shim.core.vendor.translation import Translation
@@ -257,8 +258,8 @@ class Pump:
         timeout = "heartbeat_timeout" if turn.beating else "tool_timeout" if turn.open else "idle_timeout"
         known = turn.conversation.vendor_session, not self._saves_late or bool(turn.usage)
         changed = stage is not self._stage or timeout != self._timeout or known != self.known
-        lines = translation.outgoing()
-        if not (changed or lines or turn.asked or turn.observed):
+        lines, taken_back = translation.outgoing(), translation.taken_back()
+        if not (changed or lines or turn.asked or turn.observed or taken_back):
             return NO_COMMANDS
         commands: list[Command] = []
         if known != self.known or (stage is Stage.FINISHED and stage is not self._stage):
@@ -272,7 +273,7 @@ class Pump:
             seen, turn.observed = tuple(turn.observed), []
             if stage is not Stage.FINISHED:  # nothing follows an error result (contract S16b)
                 commands.append(Observe(seen))
-        return (*commands, *map(TellChild, lines), *self._questions())
+        return (*commands, *map(TellChild, lines), *self._questions(), *map(TakeBack, taken_back))
 
     def _questions(self) -> Iterator[Ask]:
         asked, self.turn.asked = self.turn.asked, []

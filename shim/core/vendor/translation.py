@@ -200,6 +200,10 @@ class Translation:
         lines, self._translator.outbox = self._translator.outbox, []
         return lines
 
+    def taken_back(self) -> list[str]:
+        """Questions whose answers the child does not want any more, since the last call."""
+        return self._translator.taken_back()
+
     def _end(self, child_exit: Exit | None, stderr: str) -> bytes:
         try:
             self.turn.closed(child_exit, stderr)

@@ -60,6 +60,10 @@ class Translator:
         """The translator of another child, which is to answer the same message."""
         return type(self)(turn, partial=self.partial)
 
+    def taken_back(self) -> list[str]:
+        """Questions whose answers the child does not want any more, since the last call."""
+        return []
+
     def ignored(self, event: Event) -> None:
         """An event that a frontend of Claude has no use for."""
 

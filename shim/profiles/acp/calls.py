@@ -7,7 +7,7 @@ in the title, the places and the content, by the kind of the call.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import orjson
 
@@ -232,6 +232,12 @@ def raw_output(update: Mapping[str, Any]) -> str:
     if isinstance(raw, dict):
         raw = next((raw[key] for key in OUTPUTS if isinstance(raw.get(key), str)), raw)
     return raw if isinstance(raw, str) else "" if raw is None else dump(raw).decode()
+
+
+def todos(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A plan as Claude's list of todos."""
+    said = ((one.get("content"), one.get("status")) for one in entries)
+    return [{"content": content, "status": status, "activeForm": content} for content, status in said]
 
 
 def exit_code(update: Mapping[str, Any]) -> object:

@@ -69,6 +69,7 @@ class Link:
         self.work = Work()  # of version 2
         self.agent: Mapping[str, Any] = {}  # what it said of itself
         self.forms = Forms()
+        self.taken_back: list[str] = []  # questions whose answers the agent does not want any more
         self._opening = Opening("")
         self._peer = Peer(jsonrpc="2.0")
         self._waiting: Message | None = None

@@ -69,3 +69,10 @@ def answered(step: str, message: Mapping[str, Any]) -> Heard:
     if error is not None and not isinstance(error, dict):
         error = {"message": str(error)}
     return Heard(step, result if isinstance(result, dict) else {}, error)
+
+
+def in_words(error: Mapping[str, Any]) -> str:
+    """What an error says, with its details."""
+    data, text = error.get("data"), str(error.get("message") or "the agent failed")
+    detail = data.get("details", data.get("message")) if isinstance(data, dict) else data
+    return f"{text}: {detail}" if isinstance(detail, str) and detail and detail not in text else text

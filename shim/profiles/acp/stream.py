@@ -15,10 +15,10 @@ from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tool, Tools
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.acp.bill import Bill
-from shim.profiles.acp.calls import Call, Form, exit_code, images_of, raw_output, shown, text_of
+from shim.profiles.acp.calls import Call, Form, exit_code, images_of, raw_output, shown, text_of, todos
 from shim.profiles.acp.form import questions
 from shim.profiles.acp.link import CANCELLED, INVALID_PARAMS, MAY_END, PROMPT, SESSION, TAKEN, Link
-from shim.profiles.acp.peer import METHOD_NOT_FOUND, Heard
+from shim.profiles.acp.peer import METHOD_NOT_FOUND, Heard, in_words
 from shim.profiles.acp.servers import tool_of
 from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
 from shim.profiles.acp.versions import table
@@ -92,6 +92,10 @@ class AcpTranslator(Translator):
     def anew(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.link)
 
+    def taken_back(self) -> list[str]:
+        questions, self.link.taken_back = self.link.taken_back, []
+        return questions
+
     @classmethod
     def heeds(cls, line: bytes) -> bool:
         """Between two turns its questions are read, and its answers; no update is, but for those among questions."""
@@ -123,6 +127,8 @@ class AcpTranslator(Translator):
             self._asked(event)
         elif method == "session/update":
             self._update(event["params"])
+        elif method == "$/cancel_request":
+            self.link.taken_back.append(dump(event["params"]["requestId"]).decode())
         else:
             self.turn.unknown(method or "untyped", event)
 
@@ -285,12 +291,8 @@ class AcpTranslator(Translator):
         if entries == self._plan:
             return
         self._plan, self._plans = entries, self._plans + 1
-        todos = [
-            {"content": one.get("content"), "status": one.get("status"), "activeForm": one.get("content")}
-            for one in entries
-        ]
         identity = f"plan_{self.turn.pen.new_uuid()[-6:]}_{self._plans}"
-        self.turn.tool_use(identity, "TodoWrite", {"todos": todos})
+        self.turn.tool_use(identity, "TodoWrite", {"todos": todos(entries)})
         self.turn.tool_result(identity, "The plan was noted.")
 
     # -- what it asks ---------------------------------------------------------------------------------------
@@ -381,11 +383,7 @@ class AcpTranslator(Translator):
             self._broke(heard.error or {})
 
     def _broke(self, error: Mapping[str, Any]) -> None:
-        code, data = error.get("code"), error.get("data")
-        detail = data.get("details", data.get("message")) if isinstance(data, dict) else data
-        text = str(error.get("message") or "the agent failed")
-        if isinstance(detail, str) and detail and detail not in text:
-            text = f"{text}: {detail}"
+        code, text = error.get("code"), in_words(error)
         if code == LOGIN:
             ways = f" (its ways to log in: {', '.join(self.link.logins)})" if self.link.logins else ""
             self.turn.failed(text + ways, api=True, kind="auth")
