@@ -25,6 +25,7 @@ CHANGES = {
     MOVES: "Write",
     "*** Delete File:": "Delete",
 }
+AGENTS = r"^multi_agent_v\d+"  # stands in front of the names of most tools for subagents, without a mark between
 # Claude's names of what only talks, plans or waits.
 TALKS = {
     **dict.fromkeys(("spawn_agent", "send_input", "wait_agent", "close_agent", "resume_agent"), "Task"),
@@ -50,7 +51,7 @@ def calls(event: Mapping[str, Any], place: Place) -> list[Call]:
         return changed(_text(arguments.get("command")), folder)
     if name == "view_image":
         return [("Read", {"file_path": posixpath.join(folder, _text(arguments.get("path")))})]
-    return [(TALKS.get(name, name), arguments)]
+    return [(TALKS.get(re.sub(AGENTS, "", name), name), arguments)]
 
 
 def answer(reason: str, event: object) -> str:

@@ -23,6 +23,11 @@ def test_a_command_is_a_call_of_the_shell():
     assert told("Bash", {"command": "touch x"}) == [("Bash", {"command": "touch x"})]
 
 
+@pytest.mark.parametrize("name", ["spawn_agent", "wait_agent", "multi_agent_v1wait_agent", "multi_agent_v1send_input"])
+def test_what_talks_with_a_subagent_is_a_task(name):
+    assert told(name, {}) == [("Task", {})]
+
+
 def test_a_command_in_another_folder_says_the_folder():
     assert told("Bash", {"command": "touch x"}, "/other") == [("Bash", {"command": "touch x", "directory": "/other"})]
 
