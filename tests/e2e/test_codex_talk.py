@@ -247,16 +247,16 @@ def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(f
 @pytest.mark.full
 @of_codex
 def test_a_message_steers_the_turn_that_runs(frontend: Frontend, model: ScriptedServer) -> None:
-    conversation = Conversation(frontend, *ASKING)
-    conversation.send("[[shell]] touch one")
-    question = conversation.until("can_use_tool")
+    conversation = Conversation(frontend, *BYPASS)
+    conversation.send("[[shell]] touch begun; sleep 3")
+    while "begun" not in made(frontend):
+        time.sleep(0.05)
     conversation.send("[[text]] rather say hello")
-    conversation.answer(question, allow=True)
-    result = conversation.until("result")
-    said = [json.dumps(request.body) for request in model.requests]
-    assert any("rather say hello" in one for one in said)
-    if result["result"] != REPLY:  # it came too late for the turn, and has one of its own
-        assert conversation.until("result")["result"] == REPLY
+    assert conversation.until("result")["result"] == REPLY
+    assert len(model.asked("shell")) == 1
+    conversation.send("[[think]] and now?")
+    assert conversation.until("result")["result"] == REPLY
+    assert len(model.asked("text")) == 1
 
 
 @pytest.mark.full
