@@ -13,13 +13,13 @@ import pytest
 from frontend import Frontend
 from place import Line, LineProcess
 from programs import install
-from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI, QWEN, Vendor
+from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 
 TALK = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
 ASKING = ("--permission-prompt-tool", "stdio")
-ASK = [GEMINI, *(pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPENCODE, PI))]
+ASK = [GEMINI, *(pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPENCODE, PI, CODEX))]
 BYPASS = ("--permission-mode", "bypassPermissions", "--allow-dangerously-skip-permissions")
 
 
