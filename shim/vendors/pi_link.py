@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
+from shim.profiles.acp.form import Forms, questions
+from shim.vendors.pi_dialogs import answer, form
 
 REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
 IMAGES: Kinds = frozenset(("image",))
@@ -22,6 +24,20 @@ STEPS = {
 }
 LEVELS = frozenset(("off", "minimal", "low", "medium", "high", "xhigh", "max"))  # of thinking, behind a model's name
 TEXTS = ("prompt", "skill")  # commands that are texts for the model; others are programs of an extension
+
+
+class Opening(NamedTuple):
+    """How it was started: its working directory, and what is known of the frontend.
+
+    must_ask     nothing is said to it unless our extension is there
+    chooses      it was not told a model
+    asks_person  the frontend can be asked a question to the person
+    """
+
+    cwd: str = ""
+    must_ask: bool = False
+    chooses: bool = False
+    asks_person: bool = False
 
 
 class Heard(NamedTuple):
@@ -40,7 +56,7 @@ class Link:
 
     def _reset(self) -> None:
         self.outbox: list[bytes] = []
-        self.cwd = ""
+        self.opening = Opening()
         self.session = ""
         self.model = ""
         self._own = ""  # the model that it chose by itself, as it is told one
@@ -53,19 +69,15 @@ class Link:
         self.usable = True
         self.untaken = 0  # messages into the run that pi did not take, or gave back
         self._steered = False
-        self._must_ask = self._chooses = False
         self._open: dict[str, str] = {}
         self._number = 0
         self._waiting: Message | None = None
         self._questions: set[str] = set()
+        self.forms = Forms()  # dialogs of other extensions that the person is asked with
 
-    def greet(self, cwd: str, *, must_ask: bool, chooses: bool = True) -> bytes:
-        """It works in `cwd`. `must_ask`: nothing is said to it unless our extension is there.
-
-        `chooses`: it was not told a model.
-        """
+    def greet(self, opening: Opening) -> bytes:
         self._reset()  # another child knows nothing of what was before
-        self.greeted, self.cwd, self._must_ask, self._chooses = True, cwd, must_ask, chooses
+        self.greeted, self.opening = True, opening
         return self._ask(STATE, "get_state") + self._ask(COMMANDS, "get_commands")
 
     # -- what it is told ------------------------------------------------------------------------------------
@@ -156,13 +168,13 @@ class Link:
         """The same, once what it says of the session is known here."""
         data = heard.data
         if heard.step == STATE and not heard.error:
-            if self._must_ask and not self.gated:
+            if self.opening.must_ask and not self.gated:
                 return heard._replace(error="ungated")
             model = data.get("model")
             self.session = str(data.get("sessionId") or "")
             if isinstance(model, dict):
                 self.model = str(model.get("id") or "")
-                self._own = f"{model.get('provider')}/{self.model}" if self._chooses else ""
+                self._own = f"{model.get('provider')}/{self.model}" if self.opening.chooses else ""
                 self.takes = IMAGES if "image" in (model.get("input") or ()) else TEXT_ONLY
         elif heard.step == STEER:
             self.untaken += bool(heard.error)
@@ -184,6 +196,24 @@ class Link:
             return False
         self._questions.add(identity)
         return True
+
+    def dialog(self, identity: str, call: str, dialog: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Keep a dialog of another extension until `fill`; the arguments of Claude's question.
+
+        None where the person cannot be asked.
+        """
+        shown = form(dialog)
+        asked = questions(shown) if self.opening.asks_person and len(self.forms.open) < REQUESTS else None
+        if asked is not None:
+            self.forms.open[identity] = identity, call, shown
+        return asked
+
+    def fill(self, identity: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool) -> bytes | None:
+        """The answer to a dialog, by the arguments of Claude's question that came back; None for what is none."""
+        if identity not in self.forms.open:
+            return None
+        filled = self.forms.close(identity, changed, allow=allow, stop=stop)
+        return _line(type="extension_ui_response", id=identity, **answer(filled))
 
     def decide(self, identity: str, answer: Mapping[str, Any]) -> bytes:
         if identity not in self._questions:

@@ -11,7 +11,7 @@ from shim.core.reading.json_text import dump
 from shim.core.vendor.tools import own_arguments
 from shim.core.vendor.vendor import Request
 from shim.vendors.pi import EFFORTS, TOOLS, asked
-from shim.vendors.pi_link import Link
+from shim.vendors.pi_link import Link, Opening
 
 if TYPE_CHECKING:
     from shim.core.vendor.translator import Translator
@@ -36,8 +36,13 @@ class PiSpeech:
 
     def hello(self, request: Request) -> bytes:
         self._mode, self._asks = request.permission_mode, asked(request)
-        cwd = "" if request.policy is None else request.policy.place.cwd
-        return self._link.greet(cwd, must_ask=self._asks, chooses=request.invocation.model is None)
+        opening = Opening(
+            cwd="" if request.policy is None else request.policy.place.cwd,
+            must_ask=self._asks,
+            chooses=request.invocation.model is None,
+            asks_person=request.asks_person(),
+        )
+        return self._link.greet(opening)
 
     def follow(self, session: str) -> None:
         """Nothing: pi says its session itself."""
@@ -84,6 +89,9 @@ class PiSpeech:
 
     def decide(self, permission: Permission, decision: Decision) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
+        filled = self._link.fill(permission.request, decision.changed, allow=decision.allow, stop=decision.interrupt)
+        if filled is not None:
+            return filled
         answer: dict[str, Any] = {"allow": decision.allow}
         if not decision.allow:
             answer["reason"] = decision.message or INTERRUPTED

@@ -8,15 +8,16 @@ from typing import Any
 
 import orjson
 
+from shim.core.claude.permissions import QUESTION
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute, translate
 from shim.core.vendor.translator import Event, Translator
 from shim.vendors.pi import TOOLS
+from shim.vendors.pi_dialogs import METHODS
 from shim.vendors.pi_link import ABORT, PROMPT, REQUESTS, REST, SETTING, STATE, STEER, Heard, Link
 from shim.vendors.pi_stream import DIALOG, OURS, PiTranslator
 
-DIALOGS = ("select", "confirm", "input", "editor")  # what waits for an answer
 UNGATED = (
     "pi did not load our extension, which asks before each of its tools, so nothing was said to its model; start pi by "
     'itself to see why, or set [vendors.pi] driver = "one-way", where it asks nobody'
@@ -37,7 +38,7 @@ class PiTalkTranslator(PiTranslator):
         self._started()
 
     def _started(self) -> None:
-        self._cwd = self.link.cwd
+        self._cwd = self.link.opening.cwd
         if self.link.session:
             commands = list(self.link.texts) or None
             own = None if self.turn.terms.model else self.link.model or None  # the one that was asked for goes before
@@ -58,13 +59,20 @@ class PiTalkTranslator(PiTranslator):
             super().repaired(event)
             return
         self.turn.account.repaired("doubtful_event")
-        if kind == DIALOG and event.get("method") in DIALOGS:
+        if kind == DIALOG and event.get("method") in METHODS:
             self._refuse(event.get("id"))
 
     def feed_back(self) -> None:
         """What pi is told because of what it said."""
         self.outbox += self.link.outbox
         self.link.outbox.clear()
+
+    def feed(self, event: Event) -> None:
+        """What the person answered is said first: pi does not tell it."""
+        for call, result, failed in self.link.forms.answered:
+            self.turn.tool_result(call, result, failed)
+        self.link.forms.answered.clear()
+        super().feed(event)
 
     # -- runs -----------------------------------------------------------------------------------------------
 
@@ -166,8 +174,17 @@ class PiTalkTranslator(PiTranslator):
             self.link.gated = True
         elif method == "input" and event.get("title") == OURS:
             self._question(str(identity), event)
-        elif method in DIALOGS:
+        elif method in METHODS:
+            self._dialog(str(identity), event)
+
+    def _dialog(self, identity: str, event: Event) -> None:
+        """Another extension asks the person: as a call of Claude's tool for that."""
+        call = f"ask_{identity[-12:]}"
+        asked = self.link.dialog(identity, call, event)
+        if asked is None:
             self._refuse(identity)
+        else:
+            self.turn.permission(identity, call, QUESTION, asked, (DIALOG, event))
 
     def _question(self, identity: str, event: Event) -> None:
         """Our extension asks whether a call may run."""

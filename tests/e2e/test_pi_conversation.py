@@ -167,11 +167,18 @@ def test_a_tool_of_a_persons_own_is_asked_about(extended: Frontend) -> None:
 
 @both
 @full
-def test_a_dialog_of_a_persons_own_is_closed_and_the_turn_goes_on(extended: Frontend) -> None:
-    conversation = Conversation(extended, *ASKING, *BYPASS)
+@pytest.mark.parametrize("said", ["Yes", "No", None])
+def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(extended: Frontend, said: str | None) -> None:
+    conversation = Conversation(extended, *(ASKING if said else ()), *BYPASS)
     conversation.send("[[call]] own_question {}")
+    if said:
+        asked = conversation.until("can_use_tool")
+        assert asked["request"]["tool_name"] == "AskUserQuestion"
+        (question,) = asked["request"]["input"]["questions"]
+        asked["request"]["input"]["answers"] = {question["question"]: said}
+        conversation.answer(asked, allow=True)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
-    assert conversation.results() == [("said false", False)]
+    assert (f"said {said == 'Yes'}".lower(), False) in conversation.results()
 
 
 @one

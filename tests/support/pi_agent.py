@@ -52,7 +52,7 @@ def question(identity="q1", call="c1", tool="bash", **given):
 class Talk:
     """A pi and what it is told; `lines` is what the frontend has, `stages` how far its turn has come."""
 
-    def __init__(self, *, mode="default", unheard="", model=None):
+    def __init__(self, *, mode="default", unheard="", model=None, flags=()):
         self.speech = find("pi").program.two_way().speech()
         self.reader = self.speech.reader(find("pi").program.two_way().translator)
         self.pump = Pump(
@@ -61,7 +61,7 @@ class Talk:
         self.lines, self.asked, self.stages = b"", [], []
         self._told = []
         request = Request(
-            parse_arguments(()).with_flags(model=model), "", policy=Policy(place=Place("/w", "/h")), listens=True
+            parse_arguments(flags).with_flags(model=model), "", policy=Policy(place=Place("/w", "/h")), listens=True
         )
         self.tell(self.speech.hello(request._replace(permission_mode=mode, unheard=unheard)))
 

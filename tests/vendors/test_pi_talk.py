@@ -19,6 +19,7 @@ from shim.core.vendor.vendor import Request
 from shim.vendors import find
 from shim.vendors.pi import GATE
 
+ASKING = ("--permission-prompt-tool", "stdio")
 STARTED = {"disposition": "started"}
 
 
@@ -211,6 +212,38 @@ def test_a_dialog_of_another_extension_is_closed_and_what_asks_nothing_is_not():
     talk = running()
     talk.forget()
     assert kinds(talk.says(*dialogs).told) == ["extension_ui_response"] * 2
+
+
+def dialog(method, **fields):
+    return {"type": "extension_ui_request", "id": "d1", "method": method, "title": "Which?"} | fields
+
+
+@pytest.mark.parametrize(
+    ("asked", "labels", "said", "answer"),
+    [
+        (dialog("select", options=["red", "blue"]), ["red", "blue"], "blue", {"value": "blue"}),
+        (dialog("confirm", message="Really?"), ["Yes", "No"], "No", {"confirmed": False}),
+        (dialog("input", placeholder="a name"), [], "mine", {"value": "mine"}),
+        (dialog("editor", prefill="old"), ["old"], "new", {"value": "new"}),
+        (dialog("select", options=["red", "blue"]), ["red", "blue"], "green", {"cancelled": True}),
+    ],
+)
+def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels, said, answer):
+    talk = Talk(flags=ASKING).begun().says(START, asked)
+    shown = talk.asked[0].arguments["questions"][0]
+    assert talk.asked[0].tool == "AskUserQuestion" and [one["label"] for one in shown["options"]] == labels
+    talk.forget()
+    talk.answer(changed={"answers": {shown["question"]: said}})
+    assert talk.told == [{"type": "extension_ui_response", "id": "d1", **answer}]
+    talk.says(reply(text("ok")), END, SETTLED)
+    assert (f'"{said}' in talk.lines.decode().replace("\\", "")) == ("cancelled" not in answer)
+
+
+def test_a_dialog_that_the_person_does_not_answer_is_closed():
+    talk = Talk(flags=ASKING).begun().says(START, dialog("confirm"), dialog("input", id="d2"))
+    talk.forget()
+    talk.answer(allow=False).answer()
+    assert [one["cancelled"] for one in talk.told] == [True, True]
 
 
 def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():

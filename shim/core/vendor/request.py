@@ -103,6 +103,13 @@ class Request(NamedTuple):
     mode_file: str = ""
     servers: Servers = Servers()
 
+    def asks_person(self) -> bool:
+        """Whether the frontend can be asked a question to the person."""
+        from shim.core.claude.permissions import QUESTION
+
+        asked = self.invocation.permissions.permission_prompt_tool == "stdio"
+        return asked and (self.policy is None or bool(self.policy.listed((QUESTION,))))
+
     def with_system_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
         given = (self.invocation.system.system_prompt, self.invocation.system.append_system_prompt)

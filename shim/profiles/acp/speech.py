@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.messages import Kinds, Message
-from shim.core.claude.permissions import QUESTION, Decision, Permission
+from shim.core.claude.permissions import Decision, Permission
 from shim.core.vendor.vendor import Request
 from shim.profiles.acp.blocks import FILE
 from shim.profiles.acp.link import Link, Opening
@@ -50,7 +50,7 @@ class AcpSpeech:
                 servers=servers(request.servers.all),
                 version=self._version,
                 documents=self._documents,
-                asks=_asks(request),
+                asks=request.asks_person(),
             )
         )
 
@@ -108,9 +108,3 @@ class AcpSpeech:
             raise ValueError(UNCHANGED)
         stop, reason = decision.interrupt, decision.message
         return self._link.decide(permission.request, allow=decision.allow, stop=stop, reason=reason)
-
-
-def _asks(request: Request) -> bool:
-    """Whether the frontend can be asked a question to the person."""
-    asked = request.invocation.permissions.permission_prompt_tool == "stdio"
-    return asked and (request.policy is None or bool(request.policy.listed((QUESTION,))))

@@ -1,0 +1,27 @@
+"""A dialog of an extension of pi's as a form for the person, and the answer to it (pi page, section 5)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+METHODS = ("select", "confirm", "input", "editor")  # what waits for an answer
+FIELD = "answer"  # the one field of the form
+
+
+def form(dialog: Mapping[str, Any]) -> dict[str, Any]:
+    """The form of a dialog, as the Agent Client Protocol has it."""
+    method, words = dialog.get("method"), [dialog.get("title"), dialog.get("message")]
+    field: dict[str, Any] = {"type": "boolean" if method == "confirm" else "string"}
+    if method == "select":
+        field["enum"] = dialog.get("options")
+    elif isinstance(dialog.get("prefill"), str):
+        field["default"] = dialog["prefill"]
+    field["title"] = "\n".join(text for text in words if isinstance(text, str) and text)
+    return {"mode": "form", "requestedSchema": {"properties": {FIELD: field}, "required": [FIELD]}}
+
+
+def answer(filled: Mapping[str, Any]) -> dict[str, Any]:
+    """What pi is answered, by the filled form."""
+    if filled.get("action") != "accept":
+        return {"cancelled": True}
+    value = filled["content"][FIELD]
+    return {"confirmed": value} if isinstance(value, bool) else {"value": value}
