@@ -8,6 +8,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.claude.control import Control
 from shim.core.claude.control_answers import Chosen
+from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import LATER, NOW, Kinds, Message
 from shim.core.vendor.commands import Commands
 from shim.core.vendor.pump import Pump
@@ -43,6 +44,10 @@ class SpeakingDriver(ChildDriver):
         return self._speech.takes
 
     async def give(self, said: bytes, commands: Commands) -> None:
+        for message in () if self.pump is None else self.pump.taken():
+            self._output.asked(message)
+            self._questions.observe(Seen("UserPromptSubmit"), prompt=message.text)
+            await self._output.lines(self._questions.take())
         await super().give(said, commands)
         await self.steer()
 
@@ -57,7 +62,6 @@ class SpeakingDriver(ChildDriver):
             if data is None:
                 return
             messages.remove(message)
-            self._output.asked(message)
             pump.steer(message)
             await self._tell(child, data)
 

@@ -33,7 +33,8 @@ class Opening:
         self.takes: Callable[[], Kinds] = lambda: TEXT_ONLY  # what the vendor is given of a message beside its text
         self.redact: Callable[[Any], Any] | None = None  # what the facts of the init line are said as
         self.steered: list[Message] = []  # said to the vendor in the middle of the turn
-        self.taken = 0  # how many of them are said again by now
+        self.taken = 0  # how many of them a reply has followed
+        self.fresh: list[Message] = []  # those since the shell has looked
         self.replays = False  # the message is said again behind the init line
 
     def session(self, session: str, account: Account, *, closed: bool) -> None:
@@ -91,6 +92,7 @@ class Opening:
         """A reply begins: the vendor has taken what was said to it before."""
         for message in self.steered[self.taken :]:
             self.user(message)
+            self.fresh.append(message)
         self.taken = len(self.steered)
 
     def user(self, message: Message) -> None:

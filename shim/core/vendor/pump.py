@@ -109,6 +109,14 @@ class Pump:
         """The messages that were said to the child in the middle of the turn."""
         return self.turn.opening.steered
 
+    def taken(self) -> list[Message]:
+        """Those that a reply has followed since the last call."""
+        opening = self.turn.opening
+        if not opening.fresh:
+            return []
+        fresh, opening.fresh = opening.fresh, []
+        return fresh
+
     @property
     def unread(self) -> int:
         """How many of them no reply has followed."""

@@ -12,6 +12,7 @@ from support import facts_of
 from shim.conversation.drivers.child_per_conversation import ChildPerConversation
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.control import Control
+from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import TEXT_ONLY, Message
 from shim.core.vendor.vendor import ExitRules
 from tests.conversation.test_message_loop import Launched, Paper
@@ -39,6 +40,17 @@ class Speech:
         return self.refused
 
 
+class History(Paper):
+    """An output that keeps the prompts of the history."""
+
+    def __init__(self):
+        super().__init__()
+        self.prompts = []
+
+    def asked(self, message):
+        self.prompts.append(message)
+
+
 class Listener:
     exit = None
 
@@ -53,10 +65,12 @@ class Steered:
     """A driver in the middle of a turn, and its frontend."""
 
     def __init__(self, tasks, said=(START, TEXT), *, echo=True):
-        self.launcher, self.paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
+        self.launcher, self.paper = Launched(open_translation("demo", stable=True), 5.0), History()
         self.launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules(), speaks="a:b", speech=Speech)
         self.launcher.asked = lambda prompt: f"{prompt}!"
-        self.control = Control(facts_of(vendor="demo", session_id="s"), lambda: "id", lambda: "now")
+        facts = facts_of(vendor="demo", session_id="s", line_bytes=10_000)
+        facts.hooks = Hooks({"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]})
+        self.control = Control(facts, lambda: "id", lambda: "now")
         self.driver = ChildPerConversation(self.launcher, self.paper, self.control, tasks)
         self.driver.pump, self.driver._child = self.launcher.turns.pump(None), Listener()
         self.driver.pump.answer(Message("first", message={"content": "first"}), echo=echo, hooks=False)
@@ -100,12 +114,14 @@ async def steered():
 async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(steered):
     await steered.hears("second", uuid="u2")
     assert steered.told == ["steer second!"] and steered.waiting == []
-    assert steered.replayed[1:] == []
+    assert steered.replayed[1:] == [] and steered.paper.prompts == []
     for line in (CALL, REPLY, RESULT, TEXT):
         await steered.driver.give(*steered.driver.pump.feed(line))
     assert steered.replayed[1:] == [("u2", "second")]
+    assert [message.text for message in steered.paper.prompts] == ["second"], "it stands in the history too"
+    assert b'"hook_event_name":"UserPromptSubmit"' in steered.paper.said, "and its hooks are run, as its own turn would"
     kinds = [line["type"] for line in map(json.loads, steered.paper.said.splitlines())]
-    assert kinds[-2:] == ["user", "user"], "it stands behind the result of the call, in front of the next reply"
+    assert kinds[-3:] == ["user", "control_request", "user"], "between the result and the next reply"
 
 
 @pytest.mark.anyio
