@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 EFFORTS = ("low", "medium", "high", "xhigh")
 ASKS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
+DENIED = "The call was denied: {}"  # what its model is told, as another message of the turn
 UNCHANGED = "Not run: codex runs a call as it is or not at all, and the call was allowed with another input only."
 
 
@@ -107,7 +108,10 @@ class CodexSpeech:
             from shim.vendors.codex_items import answers as own
 
             answers = own(permission.own_arguments, decision.changed)
-        return self._thread.decide(request, answers=answers, words=told(decision.changed), **choice)
+        answer = self._thread.decide(request, answers=answers, words=told(decision.changed), **choice)
+        ours = permission.own_arguments.get("threadId") == self._thread.session  # a subagent cannot be told
+        explained = answer and ours and decision.message and not (decision.allow or decision.interrupt)
+        return answer + self._thread.explain(DENIED.format(decision.message)) if explained else answer
 
 
 def two_way(base: Vendor) -> Vendor:

@@ -16,7 +16,8 @@ from shim.profiles.acp.servers import UNNAMED
 
 QUESTIONS = 1000  # of codex's that wait for their answer
 SERVERS = 100  # of MCP, that are told to ask
-GREETING, CONFIG, THREAD, TURN, STEERING, STOPPING = "greeting", "config", "thread", "turn", "steering", "stopping"
+GREETING, CONFIG, THREAD, TURN, STOPPING = "greeting", "config", "thread", "turn", "stopping"
+STEERING, REASON = "steering", "reason"
 TAKES: Kinds = frozenset(("image", "url"))
 ASKS = {"approvalPolicy": "untrusted"}  # it asks before each command and each patch, in every sandbox
 # Experimental: what asks a person, `request_user_input`, and `excludeTurns`.
@@ -102,6 +103,13 @@ class Thread:
     def took(self) -> None:
         """A message stands in the thread: what was accepted before that is lost when the turn is interrupted."""
         self.steering = max(0, self.steering - 1)
+
+    def explain(self, words: str) -> bytes:
+        """Words for the model about a call that was denied: codex tells it only that the call was."""
+        if not self.turn:
+            return b""
+        said = {"threadId": self.session, "expectedTurnId": self.turn, "input": _input(Message(words))}
+        return self.peer.ask(REASON, "turn/steer", **said)
 
     def stop(self) -> bytes:
         """Stop the turn: codex ends it by itself. A message that waits is never said."""

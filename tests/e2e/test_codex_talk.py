@@ -60,7 +60,9 @@ def outputs(model: ScriptedServer) -> str:
 
 
 @of_codex
-def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(frontend: Frontend) -> None:
+def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(
+    frontend: Frontend, model: ScriptedServer
+) -> None:
     rules = Path(frontend.environment["HOME"]) / ".codex" / "rules" / "default.rules"
     rules.parent.mkdir()
     rules.write_text(LET_OUT)
@@ -72,6 +74,7 @@ def test_a_command_waits_for_its_answer_though_codex_has_a_rule_that_allows_it(f
     conversation.answer(question, allow=False)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     assert made(frontend) == set()
+    assert "rather not" in json.dumps(model.requests[-1].body)
 
 
 @at_once

@@ -198,6 +198,15 @@ def test_a_command_is_denied_and_with_an_interrupt_the_turn_ends(stop, decision)
     assert talk.last()["result"] == {"decision": decision}
 
 
+def test_the_model_is_told_why_a_call_was_denied():
+    talk = Talk().begun().says(question()).answer(False, message="use the other one")
+    answer, reason = talk.lines_told[-2:]
+    assert answer["result"] == {"decision": "decline"}
+    assert (reason["method"], reason["params"]["expectedTurnId"]) == ("turn/steer", "u1")
+    assert reason["params"]["input"][0]["text"] == "The call was denied: use the other one"
+    assert talk.speech.untaken() == 0
+
+
 def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
     asking = question(method="item/fileChange/requestApproval", itemId="p1")
     talk = Talk().begun().says(started(PATCH), asking)
