@@ -178,7 +178,7 @@ class AcpTranslator(Translator):
         if (text := shown(content)) is None:
             self.turn.unknown(f"content/{content.get('type')}", content)
             return
-        if self.notices is not None and (self._calls or self.link.refused) and self.notices.fullmatch(text):
+        if self.notices is not None and self.notices.fullmatch(text):
             return
         self._end_refused()
         message = update.get("messageId")
