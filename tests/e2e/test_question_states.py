@@ -1,0 +1,60 @@
+"""The state of a session around a question, line by line: the real claude, and every vendor that is asked."""
+
+from __future__ import annotations
+
+import pytest
+from frontend import Frontend
+from programs import install
+from test_acp import ASKING, Conversation, made
+from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
+
+pytestmark = pytest.mark.e2e
+
+OTHERS = (CLAUDE_ITSELF, GEMINI, OPENCODE, PI, CODEX, COPILOT, KIMI)
+EVENTS = {"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
+AROUND = ["running", "requires_action", "can_use_tool", "running", "result", "idle"]
+
+
+def told(conversation: Conversation) -> list[str]:
+    """The lines that say where the session stands, in short."""
+    found = []
+    for line in conversation.process.lines:
+        if line["type"] == "control_request":
+            found.append(line["request"]["subtype"])
+        elif line.get("subtype") == "session_state_changed":
+            found.append(line["state"])
+        elif line["type"] in ("result", "control_cancel_request"):
+            found.append(line["type"])
+    return found
+
+
+@pytest.mark.parametrize(
+    "vendor", [QWEN, *(pytest.param(one, marks=pytest.mark.full) for one in OTHERS)], ids=str, indirect=True
+)
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param("an answer", marks=pytest.mark.full),
+        "an interrupt",
+        pytest.param("the end of stdin", marks=pytest.mark.full),
+    ],
+)
+def test_a_session_requires_action_while_a_question_is_open(frontend: Frontend, vendor: Vendor, end: str) -> None:
+    frontend.environment = {**frontend.environment, **EVENTS}
+    if vendor is CLAUDE_ITSELF:
+        frontend.claude = install(vendor.package).executable
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send("[[shell]] touch one")
+    question = conversation.until("can_use_tool")
+    if end == "an answer":
+        conversation.answer(question, allow=True)
+    elif end == "an interrupt":
+        conversation.order(subtype="interrupt")
+    else:
+        conversation.process.close_stdin()
+    conversation.until("result")
+    conversation.process.close_stdin()
+    conversation.process.read_to_end()
+    cancelled = ["control_cancel_request"] if end == "an interrupt" else []
+    assert told(conversation) == [*AROUND[:3], *cancelled, *AROUND[3:]]
+    assert made(frontend) == ({"one"} if end == "an answer" else set())
