@@ -45,6 +45,8 @@ class PiAgent(Player):
 
     def _allowed(self, asked: Line, answer: Line) -> object:
         said = answer.get("value")
+        if asked.get("title") != GATE or asked.get("method") != "input":
+            return None  # a dialog of another extension: the person's own words
         value = json.loads(said) if isinstance(said, str) else {}
         if value.get("allow") is not True or "input" in value:
             return None

@@ -135,6 +135,12 @@ def test_an_older_pi_is_asked_whether_a_message_runs():
     assert talk.says(still).stages[-1] is Stage.SETTLED
 
 
+@pytest.mark.parametrize("said", [[], [reply(call(), stop="toolUse")]])
+def test_a_pi_that_leaves_in_the_middle_of_its_run_has_failed_though_its_exit_says_nothing(said):
+    (result,) = running().says(*said).end().results
+    assert result["is_error"]
+
+
 def test_a_message_that_pi_refuses_is_a_failed_turn():
     talk = Talk().begun()
     talk.says(talk.answer_to("prompt", error="No API key found for mock."))
