@@ -1,0 +1,49 @@
+"""`--mcp-config` with the path of a file, and vendors that take no MCP servers: real programs, a scripted model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from frontend import Frontend
+from place import Line, LineProcess
+from scripts import REPLY_AFTER_TOOL
+from vendor_setups import CODEX, GEMINI, OPENCODE, QWEN, Vendor
+
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
+
+TALK = ("--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
+ASKING = ("--permission-prompt-tool", "stdio")
+MAKE = "mcp__my_srv__make"
+OWN_NAMES = {"gemini": "mcp_my_srv_make", "opencode": "my_srv_make", "codex": "mcp__my_srv.make"}
+SERVER = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
+
+
+@pytest.mark.parametrize("vendor", [QWEN, GEMINI, OPENCODE, CODEX], ids=str, indirect=True)
+@pytest.mark.parametrize("allowed", [True, False], ids=("allowed", "denied"))
+def test_a_server_of_a_file_is_called_when_the_frontend_allows_it(
+    frontend: Frontend, vendor: Vendor, allowed: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"my_srv": SERVER}}))
+    argv = [str(frontend.claude), *TALK, *ASKING, *frontend.arguments, "--mcp-config", str(file)]
+    process = LineProcess(argv, frontend.folder, frontend.environment)
+    frontend.started.append(process)
+    made = frontend.folder / "made"
+    prompt = f"[[call]] {OWN_NAMES.get(vendor.name, MAKE)} " + json.dumps({"path": str(made)})
+    process.send({"type": "user", "message": {"role": "user", "content": prompt}})
+    asked = process.read_until(_asks)
+    assert asked["request"]["tool_name"] == MAKE and not made.exists()
+    answer: Line = {"behavior": "allow"} if allowed else {"behavior": "deny", "message": "rather not"}
+    response = {"subtype": "success", "request_id": asked["request_id"], "response": answer}
+    process.send({"type": "control_response", "response": response})
+    result = process.read_until(lambda line: line["type"] == "result")
+    assert result["result"] == REPLY_AFTER_TOOL and made.exists() is allowed
+    (init,) = (line for line in process.lines if line.get("subtype") == "init")
+    assert [server["name"] for server in init["mcp_servers"]] == ["my_srv"]
+
+
+def _asks(line: Line) -> bool:
+    return line["type"] == "result" or line.get("request", {}).get("subtype") == "can_use_tool"
