@@ -88,16 +88,15 @@ class Person:
         return WORDS.get(data.decode("utf-8", "replace").strip().lower()) if data else "no"
 
     def question(self, line: Mapping[str, Any]) -> Question:
-        """What the person is asked for a request, and what "always" would allow."""
+        """What the person is asked for a request, and what "always" would allow: as little as is known to do."""
         request = line["request"]
-        suggested = request.get("permission_suggestions")
-        if isinstance(suggested, list) and suggested and all(isinstance(one, dict) for one in suggested):
-            # A real claude would keep them in a settings file, for other runs too.
-            here = tuple({**one, "destination": "session"} for one in suggested)
-            return Question(line, here, tuple(map(_described, here)))
         rule = granting_rule(str(request.get("tool_name")), request.get("input") or {}, self._cwd)
         if rule is None:
-            return Question(line, (), ())
+            suggested = request.get("permission_suggestions")
+            # The first of them is enough. A real claude would keep it in a settings file, for other runs too.
+            ways = [one for one in suggested if isinstance(one, dict)] if isinstance(suggested, list) else []
+            here = tuple({**one, "destination": "session"} for one in ways[:1])
+            return Question(line, here, tuple(map(_described, here)))
         name, bracket, content = rule.partition("(")
         said = {"toolName": name} | ({"ruleContent": content[:-1]} if bracket else {})
         update = {"type": "addRules", "rules": [said], "behavior": "allow", "destination": "session"}
@@ -105,7 +104,7 @@ class Person:
 
 
 def _described(update: Mapping[str, Any]) -> str:
-    """A permission update of a real claude's, for a person."""
+    """A suggested permission update, for a person."""
     rules = update.get("rules")
     if update.get("type") == "addRules" and isinstance(rules, list):
         return ", ".join(
