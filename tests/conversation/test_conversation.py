@@ -698,6 +698,7 @@ def test_a_session_that_has_a_reply_can_be_resumed_though_its_turn_was_killed(bo
 
 def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, talk):
     """copilot says no id of its own: the second child had none of ours either."""
+    box.settings('[vendors.copilot]\ndriver = "one-way"\n')
     delta = {"type": "assistant.message_delta", "data": {"messageId": "m", "deltaContent": "I am "}}
     lifeline = box.lifeline()
     silent, cut = [["say", lifeline.path, "child"], ["hang"]], [["out", ndjson(delta)], ["hang"]]
