@@ -164,7 +164,7 @@ class Player:
 
     def _asks(self, message: Line) -> bool:
         """Whether a message of its own wants an answer."""
-        return "method" in message and "id" in message
+        return message.get("method") is not None and "id" in message
 
     def said(self, line: Line) -> bool:
         return sum(key in line for key in ("method", "result", "error")) == 1
