@@ -6,12 +6,14 @@ What every two-way vendor can do is tried with real clients (`test_clients`, `te
 from __future__ import annotations
 
 import json
+import os
+import select
 import shutil
 from pathlib import Path
 
 import pytest
 from frontend import Frontend
-from place import LineProcess
+from place import TURN_SECONDS, LineProcess
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from test_acp import ASKING, Conversation, made
 from vendor_setups import PI, PI_CUMULATIVE
@@ -223,10 +225,12 @@ def test_a_message_changes_the_run_that_goes_on(frontend: Frontend, model: Scrip
 @full
 def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(frontend: Frontend) -> None:
     conversation = Conversation(frontend, *ASKING)
-    conversation.send("[[shell]] touch begun; sleep 30")
+    os.mkfifo(frontend.folder / "begun")
+    begun = os.open(frontend.folder / "begun", os.O_RDONLY | os.O_NONBLOCK)
+    conversation.send("[[shell]] echo now > begun; sleep 30")
     conversation.answer(conversation.until("can_use_tool"), allow=True)
-    while "begun" not in made(frontend):
-        pass
+    assert select.select([begun], [], [], TURN_SECONDS)[0]
+    os.close(begun)
     conversation.order(subtype="interrupt")
     assert conversation.until("result")["subtype"] == "error_during_execution"
     conversation.send("[[shell]] touch two")
