@@ -19,6 +19,7 @@ r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so t
     documents = "image"       a document is said as an image is, where the agent loses embedded files; "none": never
     asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's words; "mcp__" stands
                               for those of every server, "*" for all tools that there are
+    listed = ["Bash"]         the tools that it can run when it is driven so, in the place of the profile's `listed`
 
 Such a child is told its messages, its answers and its session through stdin. `launch.denials.asking` makes it ask about
 each call in every mode, so that the policy answers, or the frontend, and a mode can change while it runs.
@@ -51,7 +52,7 @@ RULES = (
 )  # of no agent that only speaks it
 KEYS = (
     *("command", "argv", "permission_args", "tool_name", "server_tool", "signs", "questions", "input", "denied"),
-    *("trailer", "notices", "model", "modes", "usage", "draft", "documents", "asks"),
+    *("trailer", "notices", "model", "modes", "usage", "draft", "documents", "asks", "listed"),
 )
 IN_PLACE = ("command", "argv", "permission_args")
 LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
@@ -87,7 +88,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
     if not source.bundled:  # a mistake in it is told of before anything is started
         reader(own, base.tools)
         _speech(own)
-    before, listed = base.enforcement, base.listed
+    before, listed = base.enforcement, own.at("listed").texts() if own.at("listed") else base.listed
     enforcement = before._replace(asks=lambda request: asked)
     if not before.hooked:  # our hook binds it all the same
         enforcement = enforcement._replace(binds=binds, subagents=False)

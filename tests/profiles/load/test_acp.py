@@ -14,6 +14,7 @@ from shim.core.vendor.binding import check
 from shim.core.vendor.vendor import Request
 from shim.profiles.check.toml_errors import Source
 from shim.profiles.load.vendor import build
+from shim.vendors import find
 
 AGENT = 'schema = 1\nid = "own"\nprotocol = "acp"\n[launch]\ncommand = ["own", "--acp"]\n'
 BOTH = 'schema = 1\nid = "own"\n[launch]\ncommand = ["own"]\n[[event]]\nmatch = { type = "x" }\nemit = "ignore"\n'
@@ -78,3 +79,16 @@ def test_a_mistake_is_told_of_when_the_profile_is_read(profile, said):
     with pytest.raises(FrontendError) as error:
         made(profile)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("way", ["one", "two"])
+def test_kimi_is_not_started_under_a_rule_about_what_it_fetches_unasked(way):
+    kimi = find("kimi")
+    vendor = kimi if way == "one" else kimi.program.two_way()
+    with pytest.raises(ModeError, match="cannot be kept to WebFetch"):
+        check(vendor, request("WebFetch").policy, request("WebFetch"), late=False)
+
+
+def test_what_kimi_can_run_in_a_conversation_is_listed():
+    kimi = find("kimi").program.two_way()
+    assert {tool.name for tool in kimi.tools.values()} <= set(kimi.listed)
