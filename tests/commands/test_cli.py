@@ -187,9 +187,9 @@ def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_
     rows = [line.split() for line in table.splitlines()[1:]]
     assert status == 0
     assert rows == [
-        ["codex", "0.201.3", "newer", "in", "talks", f"{inside.bin}/codex"],
+        ["codex", "0.201.3", "newer", "conversations", f"{inside.bin}/codex"],
         ["kilo", "7.7.9", "yes", "nobody", f"{inside.bin}/kilo"],
-        ["pi", "1.5.2", "yes", "in", "talks", f"{inside.bin}/pi"],
+        ["pi", "1.5.2", "yes", "conversations", f"{inside.bin}/pi"],
         ["qwen", "0.24.4", "yes", "yes", f"{inside.bin}/qwen"],
         ["demo", "no", "bundled"],
     ]
