@@ -9,7 +9,7 @@ from shim.core.claude.messages import Kinds, Message
 from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import Launch, Request, Vendor
-from shim.profiles.acp.form import told
+from shim.profiles.rpc.form import told
 from shim.vendors import codex_rules
 from shim.vendors.codex_thread import TAKES, Opening, Thread
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.messages import Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.acp.form import Forms
-from shim.profiles.acp.peer import Heard, Peer
 from shim.profiles.acp.servers import UNNAMED
+from shim.profiles.rpc.form import Forms
+from shim.profiles.rpc.peer import Heard, Peer
 
 QUESTIONS = 1000  # of codex's that wait for their answer
 SERVERS = 100  # of MCP, that are told to ask

@@ -19,7 +19,7 @@ from shim.core.turn.machine import CLOSED
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute
 from shim.core.vendor.translator import Event, Translator
-from shim.profiles.acp.form import questions
+from shim.profiles.rpc.form import questions
 from shim.vendors import codex_items
 from shim.vendors.codex_record import Call, Record
 from shim.vendors.codex_thread import (

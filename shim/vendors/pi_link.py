@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.acp.form import Forms, questions
+from shim.profiles.rpc.form import Forms, questions
 from shim.vendors.pi_dialogs import answer, form
 
 REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.messages import Kinds, Message, Part
-from shim.profiles.acp.versions import table
+from shim.profiles.rpc.peer import table
 
 COMMANDS = ("/", "$")
 FILE, IMAGE, NONE = "file", "image", "none"  # how a document is said: embedded, as an image is, or not at all

@@ -12,9 +12,9 @@ from shim.core.claude.messages import EVERYTHING, Kinds, Message
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.acp.blocks import FILE, blocks, takes
-from shim.profiles.acp.form import DISMISSED, Forms
-from shim.profiles.acp.peer import REQUESTS, Heard, Peer, answered
-from shim.profiles.acp.versions import FIRST, VERSIONS, Version, Work, greeting, table
+from shim.profiles.acp.versions import FIRST, VERSIONS, Version, Work, greeting
+from shim.profiles.rpc.form import DISMISSED, Forms
+from shim.profiles.rpc.peer import REQUESTS, Heard, Peer, answered, table
 
 INVALID_PARAMS = -32602
 CANCELLED = {"outcome": {"outcome": "cancelled"}}  # the answer to a question that nobody is asked

@@ -16,12 +16,11 @@ from shim.core.vendor.tools import Tool, Tools
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.acp.bill import Bill
 from shim.profiles.acp.calls import Call, Form, exit_code, images_of, raw_output, shown, text_of, todos
-from shim.profiles.acp.form import questions
 from shim.profiles.acp.link import CANCELLED, INVALID_PARAMS, MAY_END, PROMPT, SESSION, TAKEN, Link
-from shim.profiles.acp.peer import METHOD_NOT_FOUND, Heard, in_words
 from shim.profiles.acp.servers import tool_of
 from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
-from shim.profiles.acp.versions import table
+from shim.profiles.rpc.form import questions
+from shim.profiles.rpc.peer import METHOD_NOT_FOUND, Heard, in_words, table
 
 CALLS = 1000  # of a turn that are not over; the oldest is forgotten
 FAILURES = ("failed", "cancelled")  # states of a call

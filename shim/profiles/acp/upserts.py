@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
 from shim.profiles.acp.calls import Call, text_of
-from shim.profiles.acp.versions import table
+from shim.profiles.rpc.peer import table
 
 MESSAGES = 100  # of a turn that are compared with what is said again of them
 MESSAGE_CHARACTERS = 200_000  # of a longer one nothing is said again

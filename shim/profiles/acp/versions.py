@@ -7,6 +7,7 @@ An agent that answers so to an offer of version 1 is believed too.
 from collections.abc import Callable, Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
+from shim.profiles.rpc.peer import table
 
 CLIENT = {"name": "claude-shim", "version": "1"}
 STATES = ("running", "requires_action")  # of version 2, in which the work of a prompt goes on
@@ -138,7 +139,3 @@ class Work:
     def end(self) -> None:
         """The turn has ended without the agent's word."""
         self._first = 0
-
-
-def table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

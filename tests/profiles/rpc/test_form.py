@@ -10,7 +10,7 @@ from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
-from shim.profiles.acp.form import DISMISSED, answer, questions, told
+from shim.profiles.rpc.form import DISMISSED, answer, questions, told
 
 
 def form(required=(), message="How?", **fields):

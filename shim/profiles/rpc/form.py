@@ -7,7 +7,7 @@ words. Claude's answers are by the text of the question; of a field with several
 from collections.abc import Mapping
 from typing import Any
 
-from shim.profiles.acp.versions import table
+from shim.profiles.rpc.peer import table
 
 FIELDS = 20  # of a form that is asked
 HEADER = 12  # characters of a question's short name, as Claude's own

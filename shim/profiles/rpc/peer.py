@@ -76,3 +76,8 @@ def in_words(error: Mapping[str, Any]) -> str:
     data, text = error.get("data"), str(error.get("message") or "the agent failed")
     detail = data.get("details", data.get("message")) if isinstance(data, dict) else data
     return f"{text}: {detail}" if isinstance(detail, str) and detail and detail not in text else text
+
+
+def table(value: object) -> Mapping[str, Any]:
+    """An object of a message, or an empty one in its place."""
+    return value if isinstance(value, dict) else {}
