@@ -145,6 +145,13 @@ class UntypedTranslator(ProfileTranslator):
         kind = event.get("type")
         (self.handlers.get(kind, self.others) if kind.__class__ is str else self.others)(event)
 
+    def eof(self, child_exit: Exit | None, stderr: str) -> None:
+        """The exit ends a turn only where its program says no end: one of the protocol says its own."""
+        if self._other is None:
+            super().eof(child_exit, stderr)
+        else:
+            self._other.eof(child_exit, stderr)
+
 
 class AdaptedTranslator(ProfileTranslator):
     """One whose events an adapter sees first."""

@@ -76,7 +76,9 @@ def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> boo
         if not isinstance(event, dict):
             continue
         kind = event.get("type")
-        if vendor == "pi":
+        if event.get("jsonrpc") == "2.0" or "method" in event:
+            ended = _conversation_end(event, ended)
+        elif vendor == "pi":
             ended = _pi_end(kind, event, bool(ended))
         elif vendor == "qwen-rfc":
             ended = _rfc_end(kind, event, ended)
@@ -85,6 +87,14 @@ def has_own_end(vendor: str, events: list[Any], ends: tuple[object, ...]) -> boo
         elif kind == "system" and event.get("subtype") == "init":
             ended = False
     return ended
+
+
+def _conversation_end(event: dict[str, Any], ended: bool | None) -> bool | None:
+    """An agent's answer to a message ends its turn, and codex says it in words; what a session does next begins one."""
+    method, result = event.get("method"), event.get("result")
+    if method == "turn/completed" or (isinstance(result, dict) and "stopReason" in result):
+        return True
+    return False if method in ("session/update", "session/request_permission", "turn/started") else ended
 
 
 def _pi_end(kind: object, event: dict[str, Any], ended: bool) -> bool:
@@ -145,11 +155,19 @@ def line_ends(data: bytes, at_most: int) -> list[int]:
     return sorted({0, *ends[::step], ends[-1]})
 
 
+@lru_cache(maxsize=64)
+def turns_of(case: Any, partial: bool) -> list[list[dict[str, Any]]]:
+    """The turns of a whole fixture."""
+    return check_frames(translate(case, partial)[0])
+
+
 def check_cut(case: Any, cut: int, child_exit: Exit | None, partial: bool) -> None:
     prefix = case.data[:cut]
     said, _ = translate(case, partial, child_exit, prefix)
     turns = check_turns(said, partial, passthrough=case.passthrough)
-    assert case.vendor in ("qwen", "qwen-rfc", "claude") or len(turns) == 1
+    whole = turns_of(case, partial)  # a recording of a conversation has a turn, and so a result, for each message
+    assert len(turns) <= len(whole), f"cut at {cut}: no more results than messages"
+    assert turns[:-1] == whole[: len(turns) - 1], f"cut at {cut}: what has ended before the cut is said as ever"
     ended = has_own_end(case.vendor, events_of(prefix), ends_of(case))
     good_exit = child_exit is None or child_exit.code == 0
     if ended and (good_exit or case.passthrough):

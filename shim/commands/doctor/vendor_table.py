@@ -38,7 +38,10 @@ LEGEND = (
     "JSON: --json-schema; ~ the prompt asks for it, and the answer is checked",
 )
 TRIED = {"tested": "yes", "older": "older", "newer": "newer", "unknown": "?"}
-ASKS = "asks: yes, before a tool runs · conversations: yes, but not about one message · no: denied · nobody, ever"
+ASKS = (
+    "asks: yes, before a tool runs · conversations: yes, but not about one message",
+    "no: what would be asked about is denied · nobody: every tool runs unasked",
+)
 
 
 def list_vendors(
@@ -73,7 +76,8 @@ def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
     rows = sorted(rows, key=lambda row: (row["program"] is None, row["program"] == "bundled"))
     there = [row for row in rows if row["program"] is not None]
     show(_found(rows if every else there, gap))
-    console.print(Text(ASKS, style="dim"), soft_wrap=True)
+    for line in ASKS:
+        console.print(Text(line, style="dim"), soft_wrap=True)
     if every:
         console.print()
         show(_abilities(rows, gap))
