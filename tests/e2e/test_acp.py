@@ -204,3 +204,17 @@ def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_n
     (init,) = (line for line in bypassing.lines if line.get("subtype") == "init")
     assert [tried["cause"] for tried in init["shim"]["tried"]] == ["auth"]
     assert made(frontend) == {"two"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
+def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: Frontend) -> None:
+    todo = {"content": "look", "status": "pending", "priority": "high"}
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send(f"[[call]] todowrite {json.dumps({'todos': [todo]})}")
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    blocks = [
+        block for line in conversation.lines if line["type"] == "assistant" for block in line["message"]["content"]
+    ]
+    (said,) = (block["input"] for block in blocks if block.get("name") == "TodoWrite")
+    assert [one["content"] for one in said["todos"]] == ["look"]
