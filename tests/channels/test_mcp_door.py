@@ -1,13 +1,17 @@
 """The socket to MCP servers of the frontend's process: real relays, a frontend that is played."""
 
+import errno
 import json
 import os
 import random
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
 import pytest
@@ -15,6 +19,7 @@ import pytest
 from shim.channels.mcp import door as module
 from shim.channels.mcp.door import RELAY, Door
 from shim.channels.mcp.relay import SOCKET, TICKET
+from shim.channels.mcp.socket_folder import FRESH_SECONDS, NAME, PREFIX, new_folder
 from shim.core.claude.permissions import Decision
 from shim.core.claude.sdk_servers import SdkServers
 
@@ -128,6 +133,95 @@ async def test_only_we_may_enter_and_nothing_is_left_behind():
         assert folder.stat().st_mode & 0o777 == 0o700 and folder.stat().st_uid == os.getuid()
         assert entry["env"][TICKET] not in str(entry["args"]) + entry["command"]
     assert not folder.exists()
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """A shared folder, whose path is short enough for a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+LISTENS = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True)"
+
+
+def listening(folder):
+    """A process that listens in a folder of ours, which is older than one that is new."""
+    folder.mkdir(mode=0o700)
+    argv = [sys.executable, "-c", f"{LISTENS}; sys.stdin.read()", str(folder / NAME)]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    aged(folder)
+    return process
+
+
+def aged(folder):
+    before = time.time() - 2 * FRESH_SECONDS
+    os.utime(folder, (before, before))
+
+
+def killed(process):
+    process.kill()
+    process.communicate()
+
+
+def test_what_a_killed_process_left_behind_is_removed_by_the_next_one(shared):
+    """Threats: a shared folder fills up, because SIGKILL leaves no time to remove anything."""
+    stale, begun = shared / f"{PREFIX}aaaaaaaa", shared / f"{PREFIX}bbbbbbbb"
+    killed(listening(stale))
+    begun.mkdir(mode=0o700)  # killed before it had a socket
+    aged(begun)
+    made = new_folder()
+    assert sorted(os.listdir(shared)) == [os.path.basename(made)]
+
+
+def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared):
+    for name, content in (("cccccccc", "file"), ("dddddddd", NAME)):
+        (shared / f"{PREFIX}{name}").mkdir(mode=0o700)
+        (shared / f"{PREFIX}{name}" / content).write_text("no socket")
+    (shared / f"{PREFIX}eeeeeeee").mkdir(mode=0o755)
+    (shared / "another-eeeeeeee").mkdir(mode=0o700)
+    killed(listening(shared / "target"))
+    (shared / f"{PREFIX}ffffffff").symlink_to(shared / "target")
+    for folder in shared.iterdir():
+        aged(folder)
+    (shared / f"{PREFIX}gggggggg").mkdir(mode=0o700)  # of one that has begun right now
+    one = listening(shared / f"{PREFIX}hhhhhhhh")
+    before = {path.relative_to(shared) for path in shared.rglob("*")}
+    made = Path(new_folder())
+    assert {path.relative_to(shared) for path in shared.rglob("*")} - {made.relative_to(shared)} == before
+    killed(one)
+
+
+def test_a_folder_of_another_user_is_left_alone(shared, monkeypatch):
+    stale = shared / f"{PREFIX}aaaaaaaa"
+    killed(listening(stale))
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+    new_folder()
+    assert (stale / NAME).exists()
+
+
+async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_wants_to(monkeypatch):
+    class Full(socket.socket):
+        failed: ClassVar = []
+
+        def accept(self):
+            if len(self.failed) < 3:
+                self.failed.append(time.monotonic())
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
+    frontend = Frontend(lambda message: {"ok": True})
+    frontend.door.entries(("calc",))
+    frontend.door._socket = Full(fileno=frontend.door._socket.detach())
+    async with frontend.serving() as entry, client(entry) as one:
+        await one.say(id=1, method="resources/list")
+        assert (await one.hear())["result"] == {"ok": True}
+    first, second, third = Full.failed
+    assert second - first >= 0.04 and third - second >= 0.04
 
 
 async def test_a_wrong_ticket_opens_nothing():

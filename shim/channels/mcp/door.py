@@ -10,7 +10,6 @@ import shutil
 import socket
 import struct
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -21,18 +20,19 @@ import orjson
 from anyio.abc import TaskGroup
 
 from shim.channels.mcp.relay import SOCKET, TICKET
+from shim.channels.mcp.socket_folder import NAME, new_folder
 from shim.core.claude.permissions import STOPPED, Decision
 from shim.core.claude.sdk_servers import FULL, IN_FLIGHT, SdkServers
 from shim.core.reading.lines import LineSplitter
 
 RELAY = ("-I", "-m", "shim.channels.mcp.relay")
-PATH_BYTES = 100  # of a socket: Linux takes 107, macOS 103
 CONNECTIONS = 64  # at once: a vendor starts one relay a server, and now and then another one
 GREETING_SECONDS = 10.0  # for a relay's ticket, which it says before anything else
 ANSWER_SECONDS = 60.0  # for what is no call: the real claude waits no longer for a server that starts
 MESSAGE_BYTES = 16 * 1024 * 1024  # of one message of a vendor's; a line of ours may hold much less
 HELD_BYTES = 64 * 1024 * 1024  # of answers that a relay has not read; one that reads nothing is let go
 CHUNK_BYTES = 64 * 1024
+PAUSE_SECONDS = 0.2  # where nobody can be let in, for lack of descriptors: who waits outside is still there
 
 
 class Door:
@@ -73,7 +73,7 @@ class Door:
             if name not in given:
                 given[name] = secrets.token_hex(16)
                 self._tickets[given[name]] = name
-        path = f"{self._folder}/s"
+        path = f"{self._folder}/{NAME}"
         command = {"command": sys.executable, "args": list(RELAY)}
         return {name: {**command, "env": {SOCKET: path, TICKET: given[name]}} for name in names}
 
@@ -81,8 +81,8 @@ class Door:
         opened = socket.socket(socket.AF_UNIX)
         opened.setblocking(False)
         try:
-            self._folder = _folder()
-            opened.bind(f"{self._folder}/s")
+            self._folder = new_folder()
+            opened.bind(f"{self._folder}/{NAME}")
             opened.listen(CONNECTIONS)
         except OSError:
             opened.close()
@@ -102,8 +102,11 @@ class Door:
                 tasks.start_soon(self._watch)
                 while True:
                     await anyio.wait_readable(self._socket)
-                    with suppress(OSError):  # who wanted in has gone again
+                    try:
                         link, _ = self._socket.accept()
+                    except OSError:  # who wanted in has gone again, or there is no descriptor left
+                        await anyio.sleep(PAUSE_SECONDS)
+                    else:
                         self._let_in(link, tasks)
         finally:
             self._socket.close()
@@ -250,15 +253,6 @@ async def _read(link: socket.socket) -> bytes:
             continue
         except OSError:
             return b""
-
-
-def _folder() -> str:
-    """A new folder that only we may enter, whose path is short enough for a socket. OSError where there is none."""
-    for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
-        if place and len(os.fsencode(place)) <= PATH_BYTES - len("/claude-shim-xxxxxxxx/s"):
-            with suppress(OSError):
-                return tempfile.mkdtemp(prefix="claude-shim-", dir=place)
-    raise OSError("there is no folder for a socket")
 
 
 def _ours(link: socket.socket) -> bool:
