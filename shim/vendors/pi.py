@@ -23,12 +23,13 @@ from shim.core.vendor.vendor import (
 )
 from shim.core.vendor.versions import LoginProbe, ModelProbe, VersionProbe
 
-# Its tools in Claude's words (pi page, section 6).
+# Its tools in Claude's words (pi page, section 6). They read `path`, and nothing that is called `file_path`.
+_FILE = ("file_path",)
 TOOLS = {
-    "read": Tool("Read", {"path": "file_path"}),
+    "read": Tool("Read", {"path": "file_path"}, drop=_FILE),
     "bash": Tool("Bash", convert={"timeout": milliseconds}),
-    "write": Tool("Write", {"path": "file_path"}),
-    "edit": Tool("Edit", {"path": "file_path"}, reshape=edits("oldText", "newText")),
+    "write": Tool("Write", {"path": "file_path"}, drop=_FILE),
+    "edit": Tool("Edit", {"path": "file_path"}, drop=_FILE, reshape=edits("oldText", "newText")),
     "grep": Tool(
         "Grep",
         {"ignoreCase": "-i", "context": "-C", "limit": "head_limit"},

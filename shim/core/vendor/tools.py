@@ -16,7 +16,7 @@ Reshape = Callable[[Arguments], tuple[str, Arguments]]
 class Tool:
     """One tool: Claude's `name`, and how its arguments become Claude's.
 
-    rename   their key → Claude's key; keys that are not named keep their name
+    rename   their key → Claude's key; keys that are not named keep their name. What is said under two keys: a list
     only     drop every key that `rename` does not name (vendors that print their internals)
     drop     keys that Claude's tool does not have
     convert  Claude's key → function of the value
@@ -54,12 +54,28 @@ class Tool:
             claude = {rename[key]: value for key, value in arguments.items() if key in rename}
         else:
             claude = {rename.get(key, key): value for key, value in arguments.items() if key not in drop}
+        if len(claude) < len(arguments):
+            claude |= self._said_twice(arguments)
         for key, convert in self.convert.items():
             if claude.get(key) is not None:
                 claude[key] = convert(claude[key])
         if self.extra:
             claude.update(self.extra)
         return self.reshape(claude) if self.reshape else (self.name, claude)
+
+    def _said_twice(self, arguments: Arguments) -> Arguments:
+        """Claude's arguments that a call says under several keys, with different values: a list of all of them.
+
+        Which one the vendor's tool reads depends on its version. A list is no path and no command, so that no rule and
+        no mode takes one value for what the call does, and whoever is asked sees them all.
+        """
+        said: dict[str, list[Any]] = {}
+        for key, value in arguments.items():
+            if key not in self.drop and (key in self.rename or not self.only):
+                values = said.setdefault(self.rename.get(key, key), [])
+                if value not in values:
+                    values.append(value)
+        return {key: values for key, values in said.items() if len(values) > 1}
 
 
 Tools = Mapping[str, Tool]

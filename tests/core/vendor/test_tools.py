@@ -2,6 +2,10 @@
 
 import pytest
 
+from shim.core.policy.judge import Judge
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
 from shim.core.vendor.tools import (
     Tool,
     claude_names,
@@ -13,6 +17,7 @@ from shim.core.vendor.tools import (
     translate,
     vendor_names,
 )
+from shim.vendors.pi import TOOLS as PI
 from shim.vendors.qwen_tools import TOOLS as QWEN
 
 TABLE = {
@@ -40,6 +45,31 @@ def test_keys_are_renamed_and_the_others_kept():
 
 def test_only_named_keys_are_kept_where_a_vendor_prints_its_internals():
     assert translate(TABLE, "cat", {"path": "/a", "requestId": "x"}) == ("Read", {"file_path": "/a"})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order):
+    """Which one the vendor reads is not known, so that a policy has to take it for any."""
+    given = dict([("cmd", "rm x"), ("command", "ls")][::order])
+    assert translate(TABLE, "sh", given) == ("Bash", {"command": list(given.values())})
+    paths = dict([("absolute_path", "/w/in"), ("file_path", "/out"), ("path", "/w/in")][::order])
+    name, claude = translate(QWEN, "read_file", paths)
+    policy = Policy(place=Place("/w"), deny=read_rules(("Read(//secret/**)",)))
+    assert (name, sorted(claude["file_path"])) == ("Read", ["/out", "/w/in"])
+    assert Judge(policy).verdict(name, claude, "default").decided == "deny"
+    assert Judge(Policy(place=Place("/w"))).verdict(name, claude, "default").decided == "ask"
+
+
+def test_an_argument_that_is_said_twice_alike_is_said_once():
+    assert translate(TABLE, "sh", {"cmd": "ls", "command": "ls"}) == ("Bash", {"command": "ls"})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_key_that_the_vendors_tool_does_not_read_decides_nothing(order):
+    for name in ("read", "write", "edit"):
+        given = dict([("path", "/out"), ("file_path", "/w/in"), ("edits", "x")][::order])
+        assert translate(PI, name, given)[1]["file_path"] == "/out"
+        assert "file_path" not in translate(PI, name, {"file_path": "/w/in"})[1]
 
 
 def test_keys_can_be_dropped_and_added():

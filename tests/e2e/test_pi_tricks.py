@@ -1,0 +1,46 @@
+"""Calls of a real pi that look like others: what is judged has to be what runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from frontend import Frontend
+from test_acp import ASKING, Conversation, made
+from test_hooked_vendors import STEP, Stepping, SteppingCompletions
+from vendor_setups import PI, PI_CUMULATIVE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
+
+one = pytest.mark.parametrize("vendor", [replace(PI, server=SteppingCompletions)], ids=str, indirect=True)
+both = pytest.mark.parametrize(
+    "vendor", [replace(each, server=SteppingCompletions) for each in (PI, PI_CUMULATIVE)], ids=str, indirect=True
+)
+SECRET = "what stands outside"
+
+
+def asked_about(conversation: Conversation) -> list[tuple[str, object]]:
+    """The calls of a turn that a person is asked about, and denies."""
+    conversation.send(STEP)
+    asked: list[tuple[str, object]] = []
+    while (line := conversation.until("can_use_tool", "result"))["type"] != "result":
+        asked.append((line["request"]["tool_name"], line["request"]["input"]))
+        conversation.answer(line, allow=False)
+    return asked
+
+
+@both
+def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(frontend: Frontend, model: Stepping) -> None:
+    out, new = frontend.folder.parent / "outside", frontend.folder.parent / "new"
+    out.write_text(SECRET)
+    inside = {"file_path": "hello.txt"}
+    model.steps = [
+        ("read", {"path": str(out), **inside}),
+        ("read", {**inside, "path": str(out)}),
+        ("write", {"path": str(new), **inside, "content": "x"}),
+        ("write", {**inside, "content": "x", "path": str(new)}),
+    ]
+    conversation = Conversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
+    asked = asked_about(conversation)
+    assert [(name, given["file_path"]) for name, given in asked] == [("Read", str(out))] * 2 + [("Write", str(new))] * 2
+    assert SECRET not in str(conversation.results()) and not new.exists() and made(frontend) == set()
