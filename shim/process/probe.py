@@ -1,6 +1,7 @@
 """What an installed program says of itself, by its `--help` and `--version`: asked once, then remembered.
 
-One probe of 2 s at most; a failure counts as the newest that is known. The answers are kept in the state
+One probe of 2 s at most; a failure counts as the newest that is known, and a program that is too slow as one that knows
+no flag. The answers are kept in the state
 directory, keyed by the program's real path, time and size, so that an update is noticed; each stands under the
 arguments that were asked with.
 """
@@ -60,6 +61,8 @@ class Probe:
         self._seconds = PROBE_SECONDS if seconds is None else seconds
         self.failure = ""  # why the last question had no answer;
         self.broken = False  # whether that is because it cannot run at all
+        self.late = False  # whether that is because it did not end in time
+        self._late = False  # whether it was so with the help
         self.ended_well = False  # whether it ended with exit 0
 
     @property
@@ -67,14 +70,18 @@ class Probe:
         return self._command[-1]
 
     def knows(self, flag: str) -> bool:
-        """Whether the help names `flag`. A program without help counts as the newest version, which knows the flag."""
+        """Whether the help names `flag`. A program without help counts as the newest version, which knows the flag.
+
+        Where it did not answer in time it may be any version: a flag that it does not know would end its turn.
+        """
         text = self.text()
-        return not text.strip() or flag in text
+        return flag in text or not (text.strip() or self._late)
 
     def text(self) -> str:
         """The help text, "" when there is none."""
         if self._text is None:
             self._text = self.answer(HELP)
+            self._late = self.late
         return self._text
 
     def version(self, how: VersionProbe, *, anew: bool = False) -> str | None:
@@ -153,7 +160,7 @@ class Probe:
         return known
 
     def _ask(self, args: Sequence[str], environment: Mapping[str, str] = {}) -> bytes:
-        self.failure, self.broken, self.ended_well = "", False, False
+        self.failure, self.broken, self.late, self.ended_well = "", False, False, False
         try:
             process = subprocess.Popen(
                 [*self._command, *args],
@@ -172,7 +179,7 @@ class Probe:
         finally:
             _end(process)
         if not seen:
-            self.failure = f"it did not answer in {self._seconds:g} s"
+            self.failure, self.late = f"it did not answer in {self._seconds:g} s", True
             return b""
         if status in NEVER_RAN:
             self.failure, self.broken = _line(said.decode("utf-8", "replace")) or f"exit {status}", True
