@@ -2,6 +2,7 @@
 // {"asks": true}: pi is driven by its RPC, and each call is put to its client. A client that heard no hello of this file
 // must prompt nothing. {"folders", "names"}: nobody can be asked, in the mode acceptEdits; tools look at files and change
 // them inside of the folders only, as the real claude does without a question, but not files that make programs run.
+// In both ways a path that pi reads in its own way is refused: what was judged has to be what is opened.
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { basename, dirname, join, resolve, sep } from "node:path";
 
@@ -27,10 +28,20 @@ function inside(path) {
   return folders.map(real).some((folder) => path === folder || path.startsWith(folder === sep ? sep : folder + sep));
 }
 
+// Why pi might open another file than the one that a path names to everybody else; undefined where it opens that one.
+function misread(tool, said) {
+  if (typeof said !== "string" || !(CHANGE.has(tool) || LOOK.has(tool))) return undefined;
+  const plainly = "Not run: name the path plainly, absolute or relative to the working directory, ";
+  if (/^[@~]|^file:|[^\S ]/u.test(said)) return `${plainly}without @, ~ or file: in front of it and with plain spaces.`;
+  const path = resolve(said);
+  const other = path.replace(/ (AM|PM)\./gi, "\u202F$1.").normalize("NFD").replaceAll("'", "\u2019");
+  if (CHANGE.has(tool) || other === path || existsSync(path)) return undefined;
+  return `${plainly}in its exact spelling: there is no ${said}.`; // pi would look for the other spelling
+}
+
 function allowed(tool, said) {
   if (!CHANGE.has(tool) && !LOOK.has(tool)) return true;
-  if (typeof said !== "string" || /^[@~]|^file:|[^\S ]/u.test(said)) return false; // pi would read it in its own way
-  if (LOOK.has(tool) && !existsSync(resolve(said))) return false; // pi would look for other spellings
+  if (typeof said !== "string") return false;
   const path = real(resolve(said));
   if (!path || !inside(path)) return false;
   return LOOK.has(tool) || !path.split(sep).some((name) => names.includes(name.toLowerCase()));
@@ -38,6 +49,8 @@ function allowed(tool, said) {
 
 function judge({ toolName, input }) {
   const said = input?.path ?? (LOOK.has(toolName) ? "." : undefined);
+  const reason = misread(toolName, said);
+  if (reason) return { block: true, reason };
   if (allowed(toolName, said)) return undefined;
   return { block: true, reason: `The use of ${said} has been denied: this mode does not go outside of the session's folders.` };
 }
@@ -51,6 +64,8 @@ function frozen(value) {
 
 // The answer is JSON: `allow`, with another `input` where it was changed, or the `reason` of a denial.
 async function ask({ toolName, toolCallId, parentToolCallId, input }, { ui }) {
+  const misunderstood = misread(toolName, input?.path);
+  if (misunderstood) return { block: true, reason: misunderstood };
   const call = JSON.stringify({ call: toolCallId, parent: parentToolCallId, tool: toolName, input });
   const answer = JSON.parse((await ui.input(OURS, call)) ?? "{}");
   if (answer.allow !== true) return { block: true, reason: answer.reason || "The call was denied." };

@@ -64,6 +64,10 @@ def test_tools_stay_inside_of_the_folders_whatever_the_path_looks_like(tmp_path:
     there = [str(work), "sub", "near", "../more", "sub/../.git"]
     assert allowed(work, [("read", {"path": path}) for path in there]) == [True] * len(there)
     # pi looks for other spellings of a name that is not there: one may be a link
-    gone = [*outside, "../workshop", "away", "new"]
+    other = ["l'autre", "At 9 AM.png", "\u00e9t\u00e9"]
+    gone = [*outside, "../workshop", "away", *other]
     assert allowed(work, [("read", {"path": path}) for path in gone]) == [False] * len(gone)
+    for name in other:
+        (work / name).touch()
+    assert allowed(work, [("read", {"path": path}) for path in ("new", *other)]) == [True] * 4
     assert allowed(work, [("grep", {}), ("ls", {"path": ".."}), ("bash", {"command": "x"})]) == [True, False, True]

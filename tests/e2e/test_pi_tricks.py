@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from frontend import Frontend
@@ -44,3 +45,22 @@ def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(frontend: Frontend,
     asked = asked_about(conversation)
     assert [(name, given["file_path"]) for name, given in asked] == [("Read", str(out))] * 2 + [("Write", str(new))] * 2
     assert SECRET not in str(conversation.results()) and not new.exists() and made(frontend) == set()
+
+
+@both
+@pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions"])
+def test_a_path_that_pi_reads_in_its_own_way_is_refused(frontend: Frontend, model: Stepping, mode: str) -> None:
+    out, hooks = frontend.folder.parent / "outside", frontend.folder / ".git" / "hooks"
+    hooks.mkdir(parents=True)
+    out.write_text(SECRET)
+    (frontend.folder / "l\u2019autre").symlink_to(out)
+    (Path(frontend.environment["HOME"]) / "own").write_text(SECRET)
+    reads = [f"@{out}", f"file://{out}", "~/own", "@~/own", "..\u00a0/outside", "l'autre"]
+    model.steps = [("read", {"path": path}) for path in reads]
+    model.steps += [("write", {"path": path, "content": "x"}) for path in ("@.git/hooks/pre-push", f"@{out}2", "~/new")]
+    conversation = Conversation(frontend, *ASKING, "--permission-mode", mode)
+    assert asked_about(conversation) == []
+    said = conversation.results()
+    assert [failed for _, failed in said] == [True] * len(model.steps) and SECRET not in str(said)
+    assert all("name the path plainly" in words for words, _ in said)
+    assert list(hooks.iterdir()) == [] and not (out.parent / "outside2").exists()
