@@ -1,6 +1,7 @@
 """The program that judges one call, where a vendor runs a hook before each: `python -I -m … MODULE POLICY WORD…`.
 
-MODULE reads the event on stdin as calls and gives the vendor's words for the answer; the words are for it alone. POLICY
+MODULE reads the event on stdin as calls and gives the vendor's words for the answer; the words are for it alone. Where
+it has a function `asks`, that says whether the vendor puts a question about these calls before it runs them. POLICY
 is a text of `core.policy.carried`. The hooks of Claude's settings files run first. Exit code 0 lets the call run; 2
 refuses it, with a sentence for the model on stderr. Every other end is a failure, which the line that starts this takes
 for a refusal (`core.vendor.hook`).
@@ -34,14 +35,15 @@ def main() -> int:
     module = import_module(sys.argv[1])
     policy, known = read(sys.argv[2], _real)
     mode = _mode_now(known.mode_file) if known.mode_file else known.mode
-    told, event = Told(known.session, known.transcript, mode), None
+    told, event, words = Told(known.session, known.transcript, mode), None, sys.argv[3:]
     try:
         event = _event()
-        calls = module.calls(event, policy.place, *sys.argv[3:])
+        calls = module.calls(event, policy.place, *words)
+        asks = hasattr(module, "asks") and module.asks(event, mode, *words)
     except (ValueError, RecursionError) as error:
         reason = f"the call cannot be judged: {error}"
     else:
-        reason = _refusal(event, calls, policy, told, known.asked)
+        reason = _refusal(event, calls, policy, told, known.asked, asks=asks)
     if reason or not known.asked:  # a vendor that asks too asks about what is not refused here
         sys.stdout.write(module.answer(reason, event))
     if not reason:
@@ -67,22 +69,24 @@ def _event() -> Any:
     return json.loads(data)
 
 
-def _refusal(event: dict[str, Any], calls: list[Call], policy: Policy, told: Told, asked: str) -> str:
+def _refusal(
+    event: dict[str, Any], calls: list[Call], policy: Policy, told: Told, asked: str, *, asks: bool = False
+) -> str:
     """Why the calls of an event may not run; "" where all may, or where the vendor asks about them.
 
     `asked` are the tools about which it asks: hooks and questions are run there. About others it asks by its own mode,
-    and no rule decides that.
+    and no rule decides that. `asks`: it puts a question about each of these calls, and its answer decides.
     """
     judge = Judge(policy)
     for name, arguments in calls:
-        puts = name in asked.split(",")
+        puts = asks or name in asked.split(",")
         hook = Verdict() if puts else _hooked(policy, event, name, arguments, told)
         if hook.allow is False:
             return hook.reason
         if hook.changed not in (None, arguments):
             return CHANGED.format(tool=name, input=json.dumps(hook.changed))
         verdict = judge.verdict(name, arguments, told.mode, allowed=bool(hook.allow), asks=hook.asks)
-        if verdict.decided == "ask" and asked and (puts or not (verdict.ruled or hook.asks)):
+        if verdict.decided == "ask" and (puts or (asked and not (verdict.ruled or hook.asks))):
             continue
         if verdict.decided != "allow":
             nobody = " and nobody can be asked" if verdict.decided == "ask" else ""

@@ -2,8 +2,10 @@
 
 codex asks about each command but those that a `.rules` file of the person's allows, so the hook puts a command that
 does nothing in front of each: no rule is about that one, and the line as a whole is a question again. It asks about
-each patch, and about each tool of the MCP servers that were told to ask, whose names the hook is given. It asks
-about nothing else (`view_image`, other servers), so that is judged here as ever, and refused where it would be asked.
+each patch, and about each tool of the MCP servers that were told to ask, whose names the hook is given. So what the
+policy asks about goes on to that question, and what it denies is refused here already: somebody else might answer the
+question, a hook of a subagent's role. It asks about nothing else (`view_image`, other servers), so that is refused
+where it would be asked.
 """
 
 import json
@@ -11,19 +13,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.policy.place import Place
+from shim.core.policy.policy import NEVER_ASKED
 from shim.vendors import codex_hook
 
 MARK = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
 
 
 def calls(event: Mapping[str, Any], place: Place, *servers: str) -> list[codex_hook.Call]:
-    """The calls of an event that codex does not ask about; each has to be allowed. ValueError as in `codex_hook`.
+    """The calls of an event; none of them may be denied. ValueError as in `codex_hook`."""
+    return codex_hook.calls(event, place)
 
-    `servers` of MCP were told to ask.
-    """
-    name, found = event.get("tool_name"), codex_hook.calls(event, place)
-    asked = tuple(f"mcp__{server}__" for server in servers)
-    return [] if name in ("Bash", "apply_patch") or str(name).startswith(asked) else found
+
+def asks(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
+    """Whether codex asks about the calls of an event, and somebody may say yes. `servers` of MCP were told to ask."""
+    name, asked = event.get("tool_name"), tuple(f"mcp__{server}__" for server in servers)
+    return mode not in NEVER_ASKED and (name in ("Bash", "apply_patch") or str(name).startswith(asked))
 
 
 def answer(reason: str, event: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ and all that the working directory says (`.codex/config.toml`: servers, roles, f
 The web is searched by the model's service, which no hook sees, so that tool is taken away.
 """
 
-from shim.core.policy.policy import BYPASS, Policy
+from shim.core.policy.policy import BYPASS, NEVER_ASKED, Policy
 from shim.core.policy.rules import MCP, Rule
 from shim.core.vendor.hook import SECONDS, binds, command, needed
 from shim.core.vendor.vendor import Request
@@ -20,7 +20,6 @@ __all__ = ("SAYS_FIRST", "arguments", "binds", "environment", "heeds")
 
 HOOK = "shim.vendors.codex_hook"  # what reads an event of the hook
 ASKING_HOOK = "shim.vendors.codex_asking_hook"  # and where codex asks about its calls
-NEVER_ASKED = ("plan", "dontAsk")  # no question of these modes may let a change run
 WEB = "WebSearch"
 SAYS_FIRST = False  # what it says of a call is that the call runs
 
@@ -71,14 +70,14 @@ def sandbox(request: Request) -> list[str]:
 
 
 def asking_hook(request: Request, servers: list[str]) -> dict[str, object]:
-    """The hook as a thread's settings. `servers` of MCP ask about their tools themselves.
+    """The hook, as the table `hooks` of a thread's settings. `servers` of MCP ask about their tools themselves.
 
     ModeError where codex may not run it, but for the widest mode without rules, which needs none.
     """
     if request.unheard and not needed(request):
         return {}
     line = command(request, "codex", ASKING_HOOK, words=servers)
-    return {"hooks.PreToolUse": [{"hooks": [{"type": "command", "command": line, "timeout": SECONDS}]}]}
+    return {"PreToolUse": [{"hooks": [{"type": "command", "command": line, "timeout": SECONDS}]}]}
 
 
 def environment(request: Request) -> dict[str, str]:

@@ -42,7 +42,7 @@ class CodexSpeech:
         return self._thread.greet(
             Opening(
                 cwd="" if request.policy is None else request.policy.place.cwd,
-                config=lambda servers: codex_rules.asking_hook(request, servers),
+                hooks=lambda servers: codex_rules.asking_hook(request, servers),
                 resume=request.resume,
                 fork=bool(request.resume and invocation.session.fork_session),
                 model=invocation.model,

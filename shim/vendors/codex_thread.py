@@ -1,8 +1,8 @@
 """One `codex app-server`: the thread that it holds, and what it was asked. Measured with 0.169.0.
 
 Sans-IO: each method gives the bytes of whole lines. A thread is opened step by step, each by the answer to the step
-before: `initialize`, `config/read`, then `thread/start` (or resume, fork), then `turn/start`. A message that comes
-earlier waits. Its lines are JSON-RPC without the word `jsonrpc`.
+before: `initialize`, `config/read`, `hooks/list`, then `thread/start` (or resume, fork), then `turn/start`. A message
+that comes earlier waits. Its lines are JSON-RPC without the word `jsonrpc`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,16 +13,17 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.acp.servers import UNNAMED
 from shim.profiles.rpc.form import Forms
 from shim.profiles.rpc.peer import Heard, Peer
+from shim.vendors import codex_settings
 
 QUESTIONS = 1000  # of codex's that wait for their answer
 SERVERS = 100  # of MCP, that are told to ask
-GREETING, CONFIG, THREAD, TURN, STOPPING = "greeting", "config", "thread", "turn", "stopping"
-STEERING, REASON = "steering", "reason"
+GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"
+STOPPING, STEERING, REASON = "stopping", "steering", "reason"
+OPENING = (GREETING, HOOKS, THREAD)  # steps without which there is no thread
 TAKES: Kinds = frozenset(("image", "url"))
 ASKS = {"approvalPolicy": "untrusted"}  # it asks before each command and each patch, in every sandbox
 # Experimental: what asks a person, `request_user_input`, and `excludeTurns`.
 ABILITIES = {"experimentalApi": True, "requestAttestation": False}
-PROMPTING = {"default_tools_approval_mode": "prompt"}  # it asks about each tool of such a server
 BYPASS_TRUST = "bypass_hook_trust"  # a hook that nobody has reviewed is left out without a word, also ours
 
 
@@ -30,11 +31,11 @@ class Opening(NamedTuple):
     """How a thread begins. `resume` is the id of one that goes on, in another one if `fork`.
 
     `instructions` stand behind codex's own, `servers` of MCP beside those that codex is set up with: name →
-    configuration as Claude has it. `config` gives the settings of the thread for the names of all servers.
+    configuration as Claude has it. `hooks` gives our hooks, as codex's table, for the names of all servers.
     """
 
     cwd: str
-    config: Callable[[list[str]], Mapping[str, Any]]
+    hooks: Callable[[list[str]], Mapping[str, Any]]
     resume: str | None = None
     fork: bool = False
     model: str | None = None
@@ -67,6 +68,7 @@ class Thread:
         self.peer = Peer()
         self._opening = Opening("", lambda servers: {})
         self._waiting: Message | None = None
+        self._servers: Mapping[str, Any] = {}  # of MCP, that codex is set up with
         self.steering = 0  # messages of this turn that codex has not taken
         self._stopped = False  # the turn that is about to begin is not wanted any more
         self._own_model: str | None = None
@@ -207,8 +209,10 @@ class Thread:
         heard = self.peer.heard(message) if self.greeted else _form_of(message)
         if heard is None:
             return None
+        if heard.step == HOOKS and heard.error is None:
+            heard = self._open(heard)
         if heard.error is not None:
-            if heard.step in (GREETING, THREAD):
+            if heard.step in OPENING:
                 self._waiting, self.usable = None, False
             if heard.step != CONFIG:
                 return heard
@@ -227,20 +231,32 @@ class Thread:
             cwd = self._opening.cwd
             self.outbox += [self.peer.tell("initialized"), self.peer.ask(CONFIG, "config/read", cwd=cwd)]
         elif heard.step == CONFIG:
-            self.outbox.append(self._open(_table(_table(heard.result.get("config")).get("mcp_servers"))))
+            self._servers = _table(_table(heard.result.get("config")).get("mcp_servers"))
+            self.outbox.append(self.peer.ask(HOOKS, "hooks/list", cwds=[self._opening.cwd]))
         elif heard.step == THREAD and self._waiting is not None:
             message, self._waiting = self._waiting, None
             self.outbox.append(self.prompt(message))
         elif heard.step == TURN:
             self.begun(str(_table(heard.result.get("turn")).get("id") or ""))
 
-    def _open(self, servers: Mapping[str, Any]) -> bytes:
-        """A new thread, or the one that goes on."""
+    def _open(self, heard: Heard) -> Heard:
+        """Open the thread, where the hooks that codex lists can be kept from deciding."""
+        opening, known = self._opening, self._servers
+        own = {UNNAMED.sub("_", name): codex_settings.server(said) for name, said in opening.servers.items()}
+        named = [name for name in {**own, **known} if not UNNAMED.search(name)][:SERVERS]
+        hooks = opening.hooks(named)
+        try:
+            state = codex_settings.switched_off(heard.result, judged=bool(hooks))
+        except ValueError as error:
+            return heard._replace(error={"message": str(error)})
+        config: dict[str, Any] = {BYPASS_TRUST: True, "hooks": {**hooks, "state": state}}
+        config["mcp_servers"] = codex_settings.servers(own, known, named)
+        self.outbox.append(self._begin(config))
+        return heard
+
+    def _begin(self, config: Mapping[str, Any]) -> bytes:
+        """A new thread with these settings, or the one that goes on."""
         opening = self._opening
-        own = {UNNAMED.sub("_", name): _server(server) for name, server in opening.servers.items()}
-        named = [name for name in {**own, **servers} if not UNNAMED.search(name)][:SERVERS]
-        config = {BYPASS_TRUST: True, **opening.config(named), **_asking(servers, named)}
-        config |= {f"mcp_servers.{name}": {**server, **PROMPTING} for name, server in own.items()}
         said: dict[str, object] = {"cwd": opening.cwd, "config": config, **ASKS}
         if opening.model is not None:
             said["model"] = opening.model
@@ -266,30 +282,6 @@ def _allowed(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
     if kind == ELICITATION:
         return {"action": "accept", "content": {}, "_meta": None}
     return {"decision": "accept"}
-
-
-def _asking(servers: Mapping[str, Any], named: list[str]) -> dict[str, str]:
-    """The settings by which the servers ask about each of their tools, also about those that say they only read."""
-    found: dict[str, str] = {}
-    for name in named:
-        if name in servers:
-            found |= {f"mcp_servers.{name}.{key}": value for key, value in PROMPTING.items()}
-        for tool, own in _table(_table(servers.get(name)).get("tools")).items():
-            if "approval_mode" in _table(own):
-                found[f"mcp_servers.{name}.tools.{tool}.approval_mode"] = "prompt"
-    return found
-
-
-def _server(server: Mapping[str, Any]) -> dict[str, Any]:
-    """A server of MCP as codex has it."""
-    if isinstance(server.get("url"), str):
-        return {"url": server["url"], "http_headers": dict(_table(server.get("headers")))}
-    arguments = server.get("args")
-    return {
-        "command": str(server.get("command") or ""),
-        "args": [str(word) for word in arguments] if isinstance(arguments, list) else [],
-        "env": {str(key): str(value) for key, value in _table(server.get("env")).items()},
-    }
 
 
 def _input(message: Message) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from shim.vendors.codex_record import Call, Record
 from shim.vendors.codex_thread import (
     COMMAND,
     ELICITATION,
+    OPENING,
     PATCH,
     PERMISSIONS,
     QUESTIONS,
@@ -311,7 +312,7 @@ class ThreadTranslator(Translator):
         if heard is None:
             self.turn.unknown("answer", event)
         elif heard.error is not None:
-            if heard.step in ("greeting", THREAD, TURN):
+            if heard.step in (*OPENING, TURN):
                 self._fail(heard.error)
         elif heard.step == THREAD:
             self.turn.started(session_id=self.thread.session, model=self.thread.model)

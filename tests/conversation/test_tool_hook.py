@@ -15,6 +15,7 @@ from shim.core.policy.rules import read_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.vendor.hook import UNASKED, command
 from shim.core.vendor.vendor import Request
+from shim.vendors.codex_rules import ASKING_HOOK as ASKING_CODEX
 from shim.vendors.codex_rules import HOOK as CODEX
 
 SECONDS = 30.0
@@ -65,6 +66,30 @@ def test_an_event_that_cannot_be_read_is_a_refusal(event):
     status, said = hooked(event)
     assert status == 2
     assert said
+
+
+@pytest.mark.parametrize(
+    ("mode", "line", "status"),
+    [
+        ("default", "touch m", 2),
+        ("bypassPermissions", "touch m", 2),
+        ("default", "make", 0),
+        ("default", "ls", 0),
+        ("plan", "make", 2),
+        ("dontAsk", "make", 2),
+        ("plan", "ls", 0),
+    ],
+)
+def test_where_the_vendor_asks_itself_what_is_denied_is_refused_and_what_asks_goes_on(mode, line, status):
+    assert hooked(call(line), module=ASKING_CODEX, mode=mode)[0] == status
+
+
+def test_where_the_vendor_asks_itself_a_mode_that_was_narrowed_binds_the_next_call(tmp_path):
+    file = tmp_path / "1.mode"
+    for now, status in (("bypassPermissions", 0), ("default", 0), ("plan", 2), ("dontAsk", 2)):
+        file.write_text(now)
+        found = hooked(call("make"), module=ASKING_CODEX, rules=policy(), mode="default", mode_file=str(file))
+        assert found[0] == status, now
 
 
 def test_a_judge_that_takes_too_long_ends_and_refuses():

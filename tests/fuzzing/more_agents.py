@@ -109,6 +109,8 @@ class CodexAgent(Player):
             return {"error": {"code": -32603, "message": "no"}}
         if method in ("thread/start", "thread/resume"):
             return {"result": {"thread": {"id": "s1"}, "model": "m", "cwd": "/w"}}
+        if method == "hooks/list":
+            return {"result": {"data": [{"cwd": "/w", "hooks": []}]}}
         if method == "turn/start":
             return {"result": {"turn": {"id": "t1", "status": "inProgress"}}}
         return {"result": {}}

@@ -21,8 +21,9 @@ THREAD, TURN = "t1", "u1"
 GREETED = {"id": 1, "result": {"userAgent": "x"}}
 SERVER = {"command": "srv", "tools": {"get": {"approval_mode": "approve"}, "make": {}}}
 CONFIG = {"id": 2, "result": {"config": {"mcp_servers": {"srv": SERVER}}}}
-OPENED = {"id": 3, "result": {"thread": {"id": THREAD}, "model": "m1", "cwd": "/w"}}
-BEGUN = {"id": 4, "result": {"turn": {"id": TURN}}}
+LISTED = {"id": 3, "result": {"data": [{"cwd": "/w", "hooks": []}]}}
+OPENED = {"id": 4, "result": {"thread": {"id": THREAD}, "model": "m1", "cwd": "/w"}}
+BEGUN = {"id": 5, "result": {"turn": {"id": TURN}}}
 COMMAND = {"type": "commandExecution", "id": "c1", "command": "/bin/bash -lc ': claude-shim;ls'", "cwd": "/w"}
 COUNTS = {"inputTokens": 120, "cachedInputTokens": 20, "cacheWriteInputTokens": 0, "outputTokens": 30}
 
@@ -74,7 +75,7 @@ class Talk:
 
     def begun(self):
         """A thread is open, and a turn runs in it."""
-        return self.prompt().says(GREETED, CONFIG, OPENED, BEGUN)
+        return self.prompt().says(GREETED, CONFIG, LISTED, OPENED, BEGUN)
 
     def says(self, *messages):
         data = b"".join(json.dumps(message, separators=(",", ":")).encode() + b"\n" for message in messages)

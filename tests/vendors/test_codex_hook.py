@@ -112,31 +112,37 @@ def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder
 
 
 def asking(name, **given):
-    """What the hook judges itself, and what it says, where codex asks about its calls."""
+    """Whether codex asks about a call, and what the hook says, where it is driven so."""
     told = {"tool_name": name, "tool_input": given, "cwd": HERE.cwd}
     answer = codex_asking_hook.answer("", told)
     changed = json.loads(answer)["hookSpecificOutput"]["updatedInput"] if answer else None
-    return codex_asking_hook.calls(told, HERE, "srv"), changed
+    return codex_asking_hook.asks(told, "default", "srv"), changed
 
 
 def test_a_command_is_made_one_that_codex_asks_about():
-    assert asking("Bash", command="touch x", more=1) == ([], {"command": ": claude-shim;touch x", "more": 1})
+    assert asking("Bash", command="touch x", more=1) == (True, {"command": ": claude-shim;touch x", "more": 1})
 
 
 @pytest.mark.parametrize("tool", ["Bash", "apply_patch"])
 def test_a_patch_stays_as_it_is_because_codex_asks_about_it(tool):
     patch = "*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"
-    assert asking(tool, command=patch if tool != "Bash" else f"apply_patch <<'P'\n{patch}P\n") == ([], None)
+    assert asking(tool, command=patch if tool != "Bash" else f"apply_patch <<'P'\n{patch}P\n") == (True, None)
 
 
 def test_a_patch_with_more_behind_it_is_a_command():
     assert asking("Bash", command="apply_patch <<'P'\n*** Add File: a\nP\ntouch x")[1] is not None
 
 
-def test_what_codex_does_not_ask_about_is_judged():
-    assert asking("mcp__srv__get", path="x") == ([], None)
-    assert asking("mcp__other__get", path="x") == ([("mcp__other__get", {"path": "x"})], None)
-    assert asking("view_image", path="a.png")[0] == [("Read", {"file_path": f"{HERE.cwd}/a.png"})]
+def test_codex_asks_about_the_servers_that_were_told_to_and_about_nothing_else():
+    assert asking("mcp__srv__get", path="x") == (True, None)
+    assert asking("mcp__other__get", path="x") == (False, None)
+    assert asking("view_image", path="a.png") == (False, None)
+
+
+@pytest.mark.parametrize("mode", ["plan", "dontAsk"])
+def test_no_question_lets_a_call_run_in_a_mode_that_asks_nobody(mode):
+    told = {"tool_name": "Bash", "tool_input": {"command": "touch x"}, "cwd": HERE.cwd}
+    assert not codex_asking_hook.asks(told, mode, "srv")
 
 
 def test_a_refused_call_is_not_changed():

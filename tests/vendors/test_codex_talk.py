@@ -9,6 +9,7 @@ from codex_agent import (
     CONFIG,
     COUNTS,
     GREETED,
+    LISTED,
     OPENED,
     Talk,
     completed,
@@ -43,43 +44,89 @@ def methods(talk):
 def test_a_message_waits_for_the_thread():
     talk = Talk().prompt()
     assert methods(talk) == ["initialize"]
-    talk.says(GREETED, CONFIG)
-    assert methods(talk) == ["initialize", "initialized", "config/read", "thread/start"]
+    talk.says(GREETED, CONFIG, LISTED)
+    assert methods(talk) == ["initialize", "initialized", "config/read", "hooks/list", "thread/start"]
     talk.says(OPENED)
     assert talk.last()["method"] == "turn/start"
     assert talk.last()["params"]["input"] == [{"type": "text", "text": "hi", "text_elements": []}]
 
 
 def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
-    talk = Talk(servers={"own one": {"command": "x"}}).prompt().says(GREETED, CONFIG)
+    talk = Talk(servers={"own one": {"command": "x"}}).prompt().says(GREETED, CONFIG, LISTED)
     asked = talk.last()["params"]
     config = asked["config"]
     assert asked["approvalPolicy"] == "untrusted"
     assert config["bypass_hook_trust"] is True
-    assert config["mcp_servers.srv.default_tools_approval_mode"] == "prompt"
-    assert config["mcp_servers.srv.tools.get.approval_mode"] == "prompt"
-    assert config["mcp_servers.own_one"] == {
-        "command": "x",
-        "args": [],
-        "env": {},
-        "default_tools_approval_mode": "prompt",
+    prompting = {"default_tools_approval_mode": "prompt"}
+    assert config["mcp_servers"] == {
+        "own_one": {"command": "x", "args": [], "env": {}, **prompting},
+        "srv": {**prompting, "tools": {"get": {"approval_mode": "prompt"}}},
     }
-    ((handler,),) = (group["hooks"] for group in config["hooks.PreToolUse"])
+    ((handler,),) = (group["hooks"] for group in config["hooks"]["PreToolUse"])
     assert handler["command"].endswith("'own_one' 'srv'")
     talk.says(OPENED)
     assert talk.last()["params"]["approvalPolicy"] == "untrusted"
 
 
+def test_a_server_that_codex_knows_too_is_one_table_without_a_dotted_key_beside_it():
+    talk = Talk(servers={"srv": {"command": "x"}}).prompt().says(GREETED, CONFIG, LISTED)
+    config = talk.last()["params"]["config"]
+    assert not [key for key in config if "." in key]
+    assert config["mcp_servers"]["srv"] == {
+        **{"command": "x", "args": [], "env": {}, "default_tools_approval_mode": "prompt"},
+        "tools": {"get": {"approval_mode": "prompt"}},
+    }
+
+
+def hook_of(event, trust="trusted", **more):
+    return {"key": f"{event} {trust}", "eventName": event, "trustStatus": trust, "isManaged": False, **more}
+
+
+def listing(*hooks):
+    return {"id": 3, "result": {"data": [{"cwd": "/w", "hooks": list(hooks)}]}}
+
+
+def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
+    found = (
+        *(hook_of("preToolUse"), hook_of("permissionRequest"), hook_of("stop")),
+        *(hook_of("stop", "untrusted"), hook_of("postToolUse", "modified"), hook_of("stop", "managed", isManaged=True)),
+    )
+    hooks = Talk().prompt().says(GREETED, CONFIG, listing(*found)).last()["params"]["config"]["hooks"]
+    off = ("preToolUse trusted", "permissionRequest trusted", "stop untrusted", "postToolUse modified")
+    assert hooks["state"] == {key: {"enabled": False} for key in off}
+    assert "PreToolUse" in hooks
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"id": 3, "error": {"code": -32601, "message": "no such method"}}, "no such method"),
+        ({"id": 3, "result": {"data": []}}, "another version of codex"),
+        ({"id": 3, "result": {"data": [{"cwd": "/w"}]}}, "another version of codex"),
+        (listing({"eventName": "stop"}), "another version of codex"),
+        (
+            listing(hook_of("permissionRequest", "managed", isManaged=True, sourcePath="/etc/x")),
+            "administrator's (/etc/x)",
+        ),
+    ],
+)
+def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
+    talk = Talk().prompt().says(GREETED, CONFIG, answer)
+    assert not talk.speech.usable and "thread/start" not in methods(talk)
+    (turn,) = check_turns(talk.end().lines, partial=False)
+    assert said in turn[-2]["errors"][0]
+
+
 @pytest.mark.parametrize(("flags", "way"), [((), "resume"), (("--fork-session",), "fork")])
 def test_a_thread_goes_on_or_another_one_begins_with_it(flags, way):
-    talk = Talk(*flags, resume="old").prompt().says(GREETED, CONFIG)
+    talk = Talk(*flags, resume="old").prompt().says(GREETED, CONFIG, LISTED)
     assert talk.last()["method"] == f"thread/{way}"
     assert talk.last()["params"]["threadId"] == "old"
 
 
 def test_the_model_the_effort_and_the_system_prompts_are_told():
     words = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
-    talk = Talk(*words).prompt().says(GREETED, CONFIG, OPENED)
+    talk = Talk(*words).prompt().says(GREETED, CONFIG, LISTED, OPENED)
     opened, turn = (line["params"] for line in talk.lines_told[-2:])
     assert (opened["model"], opened["developerInstructions"], turn["effort"]) == ("m2", "Be brief.", "xhigh")
 
@@ -104,7 +151,9 @@ def test_an_image_is_given_as_it_is():
 
 def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_more_use():
     talk = (
-        Talk(resume="x").prompt().says(GREETED, CONFIG, {"id": 3, "error": {"code": -32600, "message": "no rollout"}})
+        Talk(resume="x")
+        .prompt()
+        .says(GREETED, CONFIG, LISTED, {"id": 4, "error": {"code": -32600, "message": "no rollout"}})
     )
     assert not talk.speech.usable
     assert "turn/start" not in methods(talk)
@@ -321,19 +370,19 @@ def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
 
 
 def test_a_turn_without_a_name_is_stopped_when_it_has_one():
-    talk = Talk().prompt().says(GREETED, CONFIG, OPENED)
+    talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
     assert talk.speech.interrupt() == b""
     assert talk.says(BEGUN).last()["method"] == "turn/interrupt"
 
 
 def test_a_message_is_said_into_the_turn_that_runs():
-    talk = Talk().prompt().says(GREETED, CONFIG, OPENED)
+    talk = Talk().prompt().says(GREETED, CONFIG, LISTED, OPENED)
     assert talk.speech.steer(Message("more")) is None
     talk.says(BEGUN)
     talk.told += talk.speech.steer(Message("more"))
     assert talk.last()["params"]["expectedTurnId"] == "u1"
     talk.told += talk.speech.steer(Message("even more"))
-    talk.says({"id": 5, "result": {"turnId": "u1"}}, {"id": 6, "error": {"code": -32600, "message": "no active turn"}})
+    talk.says({"id": 6, "result": {"turnId": "u1"}}, {"id": 7, "error": {"code": -32600, "message": "no active turn"}})
     item = {"type": "userMessage", "id": "m2", "content": [{"type": "text", "text": "more"}]}
     talk.says(*({"method": "item/completed", "params": {"threadId": thread, "item": item}} for thread in ("t1", "t9")))
     assert (talk.speech.untaken(), talk.speech.untaken()) == (1, 0)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BYPASS = "bypassPermissions"
 MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS)
+NEVER_ASKED = ("plan", "dontAsk")  # no question of these modes may let a change run
 ANSWER = "an answer"  # where a rule comes from that a person added while the conversation ran
 STRUCTURED = "StructuredOutput"  # the call that carries an answer to --json-schema; no rule takes it away
 ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer

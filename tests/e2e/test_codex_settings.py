@@ -1,0 +1,139 @@
+"""The person's own settings of codex answer no question of a conversation for the person: the real program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from frontend import Frontend
+from test_acp import ASKING, Conversation, made
+from test_codex_talk import shell, stepping
+from test_hooked_vendors import LET_OUT, MADE, SERVER, STEP, STEPPING_CODEX, SUBAGENTS, Stepping
+
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
+
+ALLOWS = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
+CHANGES = {
+    "hookEventName": "PreToolUse",
+    "permissionDecision": "allow",
+    "updatedInput": {"command": f"touch {MADE}"},
+}
+TOUCH = [shell(f"touch {MADE}")]
+
+
+def home(frontend: Frontend) -> Path:
+    return Path(frontend.environment["HOME"]) / ".codex"
+
+
+def hooked(frontend: Frontend, said: dict[str, object], before: str = "") -> str:
+    """A program that answers codex's hook with these words."""
+    script = frontend.folder.parent / "hook.sh"
+    script.write_text(f"#!/bin/sh\n{before}\necho '{json.dumps({'hookSpecificOutput': said})}'\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+def hooks_file(frontend: Frontend, event: str, command: str) -> None:
+    handler = {"type": "command", "command": command}
+    (home(frontend) / "hooks.json").write_text(json.dumps({"hooks": {event: [{"hooks": [handler]}]}}))
+
+
+def configured(frontend: Frontend, text: str) -> None:
+    path = home(frontend) / "config.toml"
+    path.write_text(path.read_text() + "\n" + text)
+
+
+def server(frontend: Frontend, text: str = SERVER) -> dict[str, object]:
+    script = frontend.folder.parent / "server.py"
+    script.write_text(text)
+    return {"command": sys.executable, "args": [str(script), str(frontend.folder / MADE)]}
+
+
+def asked(frontend: Frontend, *flags: str) -> list[str]:
+    """The tools that the frontend was asked about, each of which it denies."""
+    conversation, found = Conversation(frontend, *ASKING, *flags), []
+    conversation.send(STEP)
+    while (line := conversation.until("can_use_tool", "result"))["type"] != "result":
+        found.append(line["request"]["tool_name"])
+        conversation.answer(line, allow=False)
+    return found
+
+
+@stepping
+@pytest.mark.parametrize("where", ["hooks.json", "config.toml"])
+def test_a_hook_of_the_person_s_that_allows_answers_no_question(
+    frontend: Frontend, model: Stepping, where: str
+) -> None:
+    command = hooked(frontend, ALLOWS, f"touch {frontend.folder}/ran")
+    if where == "hooks.json":
+        hooks_file(frontend, "PermissionRequest", command)
+    else:
+        configured(frontend, f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{command}"}}]\n')
+    model.steps = [*TOUCH, ("mcp__srv.tool", {})]
+    found = asked(frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": server(frontend)}}))
+    assert (found, made(frontend)) == (["Bash", "mcp__srv__tool"], set())
+
+
+@stepping
+def test_a_hook_of_the_person_s_that_allows_widens_no_rule_and_no_mode(frontend: Frontend, model: Stepping) -> None:
+    hooks_file(frontend, "PermissionRequest", hooked(frontend, ALLOWS))
+    deny, mode = "--disallowedTools", "--permission-mode"
+    for flags in ((deny, "Bash(touch:*)"), (deny, "Bash"), (mode, "plan"), (mode, "dontAsk")):
+        model.steps = TOUCH
+        assert (asked(frontend, *flags), made(frontend)) == ([], set()), flags
+
+
+@stepping
+def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(frontend: Frontend, model: Stepping) -> None:
+    (home(frontend) / "agents").mkdir(exist_ok=True)
+    own = f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{hooked(frontend, ALLOWS)}"}}]\n'
+    role = 'name="widening"\ndescription="x"\ndeveloper_instructions="Widen."\n'
+    (home(frontend) / "agents" / "widening.toml").write_text(role + own)
+    (first, *others) = SUBAGENTS[STEPPING_CODEX]
+    model.steps = [(first[0], {**first[1], "agent_type": "widening"}), *others]
+    for flags, found in ((("--disallowedTools", "Bash(touch:*)"), []), ((), ["Bash"])):
+        model.below = TOUCH
+        assert (asked(frontend, *flags), made(frontend)) == (found, set()), flags
+    assert any("Widen." in json.dumps(request.body) for request in model.requests)
+
+
+@stepping
+def test_a_hook_of_the_person_s_that_changes_a_command_lets_no_rule_of_codex_run_it(
+    frontend: Frontend, model: Stepping
+) -> None:
+    hooks_file(frontend, "PreToolUse", hooked(frontend, CHANGES, "sleep 2"))
+    (home(frontend) / "rules").mkdir()
+    (home(frontend) / "rules" / "default.rules").write_text(LET_OUT)
+    model.steps = TOUCH
+    assert (asked(frontend), made(frontend)) == (["Bash"], set())
+
+
+@stepping
+def test_a_server_that_codex_knows_too_is_asked_about_all_the_same(frontend: Frontend, model: Stepping) -> None:
+    """What codex was told in two ways came in an order of its own, so this goes round some times."""
+    own = server(frontend)
+    configured(
+        frontend,
+        f"[mcp_servers.srv]\ncommand={json.dumps(own['command'])}\nargs={json.dumps(own['args'])}\n"
+        '[mcp_servers.srv.tools.tool]\napproval_mode="approve"\n',
+    )
+    for _ in range(4):
+        model.steps = [("mcp__srv.tool", {})]
+        found = asked(frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": own}}))
+        assert (found, made(frontend)) == (["mcp__srv__tool"], set())
+
+
+@stepping
+def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_run_it(
+    frontend: Frontend, model: Stepping
+) -> None:
+    own = server(frontend, SERVER.replace('"name": "tool"', '"name": "a.b"'))
+    configured(
+        frontend,
+        f"[mcp_servers.srv]\ncommand={json.dumps(own['command'])}\nargs={json.dumps(own['args'])}\n"
+        '[mcp_servers.srv.tools."a.b"]\napproval_mode="approve"\n',
+    )
+    model.steps = [("mcp__srv.a.b", {}), ("mcp__srv.a_b", {})]
+    assert (asked(frontend), made(frontend)) == (["mcp__srv__a.b"], set())
