@@ -8,6 +8,7 @@ import { basename, dirname, join, resolve, sep } from "node:path";
 
 const LOOK = new Set(["read", "grep", "find", "ls"]);
 const CHANGE = new Set(["edit", "write"]);
+const OWN = new Set([...LOOK, ...CHANGE, "bash"]);
 const OURS = "claude-shim"; // in the place of a title
 const { asks, folders, names } = JSON.parse(process.env.PI_GATE);
 
@@ -62,11 +63,18 @@ function frozen(value) {
   Object.freeze(value);
 }
 
+// Whether an extension has put a tool of its own in the place of one of pi's.
+function replaced(pi, name) {
+  if (!OWN.has(name)) return false;
+  return pi.getAllTools().find((tool) => tool.name === name)?.sourceInfo?.source !== "builtin";
+}
+
 // The answer is JSON: `allow`, with another `input` where it was changed, or the `reason` of a denial.
-async function ask({ toolName, toolCallId, parentToolCallId, input }, { ui }) {
+async function ask(pi, { toolName, toolCallId, parentToolCallId, input }, { ui }) {
   const misunderstood = misread(toolName, input?.path);
   if (misunderstood) return { block: true, reason: misunderstood };
-  const call = JSON.stringify({ call: toolCallId, parent: parentToolCallId, tool: toolName, input });
+  const told = { call: toolCallId, parent: parentToolCallId, tool: toolName, input };
+  const call = JSON.stringify(replaced(pi, toolName) ? { ...told, replaced: true } : told);
   const answer = JSON.parse((await ui.input(OURS, call)) ?? "{}");
   if (answer.allow !== true) return { block: true, reason: answer.reason || "The call was denied." };
   if (answer.input) {
@@ -79,5 +87,5 @@ async function ask({ toolName, toolCallId, parentToolCallId, input }, { ui }) {
 
 export default function (pi) {
   if (asks) pi.on("session_start", (_event, { ui }) => ui.setStatus(OURS, "asks"));
-  pi.on("tool_call", asks ? ask : judge);
+  pi.on("tool_call", asks ? (event, context) => ask(pi, event, context) : judge);
 }

@@ -11,7 +11,7 @@ import orjson
 from shim.core.claude.permissions import QUESTION
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
-from shim.core.vendor.tools import absolute, translate
+from shim.core.vendor.tools import Arguments, absolute, translate
 from shim.core.vendor.translator import Event, Translator
 from shim.vendors.pi import TOOLS
 from shim.vendors.pi_dialogs import METHODS
@@ -22,6 +22,7 @@ UNGATED = (
     "pi did not load our extension, which asks before each of its tools, so nothing was said to its model; start pi by "
     'itself to see why, or set [vendors.pi] driver = "one-way", where it asks nobody'
 )
+FOREIGN = "mcp__pi__"  # in front of a tool of an extension that is called like one of Claude's
 HANDLED = "handled"  # by an extension: no run begins
 
 
@@ -192,6 +193,11 @@ class PiTalkTranslator(PiTranslator):
             asked = orjson.loads(event["placeholder"])
             call, own, given = str(asked["call"]), str(asked["tool"]), asked["input"]
             name, arguments = translate(TOOLS, own, given)
+            if own in TOOLS:
+                arguments = absolute(arguments, self._cwd)
+            if self._foreign(own, asked.get("replaced"), name, arguments):
+                own = name = f"{FOREIGN}{own}"
+                arguments = translate({}, own, given)[1]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             self.turn.account.repaired("malformed_event", f"{error!r}: {event.get('placeholder')}")
             self._refuse(identity)
@@ -199,9 +205,17 @@ class PiTalkTranslator(PiTranslator):
         if not self.link.question(identity):
             self._refuse(identity)
             return
-        if own in TOOLS:
-            arguments = absolute(arguments, self._cwd)
         self.turn.permission(identity, call, name, arguments, (own, given))
+
+    def _foreign(self, own: str, replaced: object, name: str, arguments: Arguments) -> bool:
+        """Whether an extension's tool is called like one of Claude's, so that a mode or a rule would allow it as that.
+
+        Where a rule keeps the call from running unasked, its own name stays: then the rule holds.
+        """
+        if replaced is not True and (own in TOOLS or not own[:1].isupper()):
+            return False
+        judge = self.turn.terms.judge
+        return judge is None or judge.narrowed(name, arguments) is None
 
     def _refuse(self, identity: Any) -> None:
         if self.link.greeted and len(self.outbox) < REQUESTS:

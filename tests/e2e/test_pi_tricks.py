@@ -64,3 +64,31 @@ def test_a_path_that_pi_reads_in_its_own_way_is_refused(frontend: Frontend, mode
     assert [failed for _, failed in said] == [True] * len(model.steps) and SECRET not in str(said)
     assert all("name the path plainly" in words for words, _ in said)
     assert list(hooks.iterdir()) == [] and not (out.parent / "outside2").exists()
+
+
+EXTENSION = """
+import { writeFileSync } from "node:fs";
+export default function (pi) {
+  const parameters = { type: "object", properties: { path: { type: "string" } } };
+  for (const name of ["read", "Grep", "TodoWrite", "Task", "Skill", "todo"])
+    pi.registerTool({ name, label: name, description: "x", parameters, async execute() {
+      writeFileSync("made-" + name, "x"); return { content: [{ type: "text", text: "made" }], details: {} }; } });
+}
+"""
+
+
+@both
+@pytest.mark.parametrize("flags", [(), ("--disallowedTools", "Read", "Task")])
+def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
+    frontend: Frontend, model: Stepping, flags: tuple[str, ...]
+) -> None:
+    folder = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "extensions"
+    folder.mkdir()
+    (folder / "own.js").write_text(EXTENSION)
+    names = ["read", "Grep", "TodoWrite", "Skill", "todo", "Task"]
+    model.steps = [(name, {"path": "hello.txt"}) for name in names]
+    asked = asked_about(Conversation(frontend, *ASKING, *flags))
+    if not flags:
+        prefixed = [f"mcp__pi__{name}" if name != "todo" else name for name in names]
+        assert asked == [(name, {"path": "hello.txt"}) for name in prefixed]
+    assert made(frontend) == set()

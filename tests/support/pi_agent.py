@@ -52,12 +52,11 @@ def question(identity="q1", call="c1", tool="bash", **given):
 class Talk:
     """A pi and what it is told; `lines` is what the frontend has, `stages` how far its turn has come."""
 
-    def __init__(self, *, mode="default", unheard="", model=None, flags=()):
+    def __init__(self, *, mode="default", unheard="", model=None, flags=(), judge=None):
         self.speech = find("pi").program.two_way().speech()
         self.reader = self.speech.reader(find("pi").program.two_way().translator)
-        self.pump = Pump(
-            Translation(self.reader, terms_of("pi"), ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]))
-        )
+        pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
+        self.pump = Pump(Translation(self.reader, terms_of("pi", judge=judge), pen))
         self.lines, self.asked, self.stages = b"", [], []
         self._told = []
         request = Request(

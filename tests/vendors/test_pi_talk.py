@@ -10,6 +10,7 @@ from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import Message, Part
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import ModeError
+from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
@@ -190,6 +191,35 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
         {"allow": False, "reason": "rather not"},
         {"allow": True, "input": {"path": "/w/b.txt"}},
     ]
+
+
+@pytest.mark.parametrize("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
+def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
+    talk = running().says(replacing(question(tool=tool, path="a.txt")))
+    (asked,) = talk.asked
+    assert (asked.tool, asked.arguments) == (f"mcp__pi__{tool}", {"path": "a.txt"})
+    judge = Judge(Policy(place=Place("/w")))
+    for mode in ("default", "acceptEdits", "plan"):
+        assert judge.verdict(asked.tool, asked.arguments, mode).decided == "ask"
+    talk.forget()
+    assert values(talk.answer(changed={"path": "b.txt"}).told) == [{"allow": True, "input": {"path": "b.txt"}}]
+
+
+def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
+    judge = Judge(
+        Policy(place=Place("/w"), deny=read_rules(("Task", "Read(./secret)"))), asked=frozenset(("Task", "Read"))
+    )
+    talk = Talk(judge=judge).begun()
+    talk.says(talk.answer_to("prompt", STARTED), START)
+    talk.says(replacing(question(tool="Task", path="x")), replacing(question("q2", "c2", "read", path="secret")))
+    talk.says(replacing(question("q3", "c3", "read", path="other")))
+    assert [asked.tool for asked in talk.asked] == ["Task", "Read", "mcp__pi__read"]
+
+
+def replacing(asked):
+    """A question about a tool that an extension has put in the place of one of pi's."""
+    told = json.loads(asked["placeholder"])
+    return asked | {"placeholder": json.dumps(told | ({"replaced": True} if told["tool"] == "read" else {}))}
 
 
 def test_a_change_that_pi_has_no_words_for_does_not_run():
