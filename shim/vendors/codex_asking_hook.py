@@ -3,8 +3,8 @@
 codex asks about each command but those that a `.rules` file of the person's allows, so the hook puts a command that
 does nothing in front of each: no rule is about that one, and the line as a whole is a question again. It asks about
 each patch, and about each tool of the MCP servers that were told to ask, whose names the hook is given. So what the
-policy asks about goes on to that question, and what it denies is refused here already: somebody else might answer the
-question, a hook of a subagent's role. It asks about nothing else (`view_image`, other servers), so that is refused
+policy asks about goes on to that question, and what it denies is refused here already: a hook that codex did
+not list might answer the question. It asks about nothing else (`view_image`, other servers), so that is refused
 where it would be asked.
 """
 
