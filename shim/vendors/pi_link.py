@@ -64,6 +64,7 @@ class Link:
         self.texts: tuple[str, ...] = ()  # commands that a message may begin with
         self.greeted = False  # False where a recording is read
         self.gated = False  # our extension has said that it is there
+        self.early = False  # another extension has opened a dialog while it started
         self.running = False
         self.stopping = False
         self.usable = True
@@ -128,6 +129,11 @@ class Link:
     def rest(self) -> bytes:
         """Ask whether a run goes on: a message that an extension has answered begins none."""
         return self._ask(REST, "get_state")
+
+    @property
+    def starting(self) -> bool:
+        """Whether it has not yet answered who it is: before that it runs what its extensions do at the start."""
+        return STATE in self._open.values()
 
     @property
     def _ready(self) -> bool:

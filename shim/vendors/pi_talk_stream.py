@@ -22,6 +22,10 @@ UNGATED = (
     "pi did not load our extension, which asks before each of its tools, so nothing was said to its model; start pi by "
     'itself to see why, or set [vendors.pi] driver = "one-way", where it asks nobody'
 )
+AT_START = (
+    "pi ended at its start: an extension of yours opens a dialog in session_start, before pi hears any answer; take "
+    'that extension away, or set [vendors.pi] driver = "one-way", where pi opens no dialog'
+)
 FOREIGN = "mcp__pi__"  # in front of a tool of an extension that is called like one of Claude's
 HANDLED = "handled"  # by an extension: no run begins
 
@@ -122,6 +126,8 @@ class PiTalkTranslator(PiTranslator):
     def eof(self, child_exit: Exit | None, stderr: str) -> None:
         """The exit, or a silence where no other end is said."""
         self.link.running = False
+        if self.link.starting and self.link.early:
+            self.turn.failed(AT_START, kind="refused")
         super().eof(child_exit, stderr)
 
     # -- answers --------------------------------------------------------------------------------------------
@@ -179,7 +185,11 @@ class PiTalkTranslator(PiTranslator):
             self._dialog(str(identity), event)
 
     def _dialog(self, identity: str, event: Event) -> None:
-        """Another extension asks the person: as a call of Claude's tool for that."""
+        """Another extension asks the person: as a call of Claude's tool for that. At the start pi hears no answer."""
+        if self.link.starting:
+            self.link.early = True
+            self._refuse(identity)
+            return
         call = f"ask_{identity[-12:]}"
         asked = self.link.dialog(identity, call, event)
         if asked is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from frontend import Frontend
+from scripts import REPLY
 from test_acp import ASKING, Conversation, made
 from test_hooked_vendors import STEP, Stepping, SteppingCompletions
 from vendor_setups import PI, PI_CUMULATIVE
@@ -18,6 +19,13 @@ both = pytest.mark.parametrize(
     "vendor", [replace(each, server=SteppingCompletions) for each in (PI, PI_CUMULATIVE)], ids=str, indirect=True
 )
 SECRET = "what stands outside"
+
+
+def extension(frontend: Frontend, text: str) -> None:
+    """Put an extension into the person's own pi."""
+    folder = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "extensions"
+    folder.mkdir()
+    (folder / "own.js").write_text(text)
 
 
 def asked_about(conversation: Conversation) -> list[tuple[str, object]]:
@@ -82,9 +90,7 @@ export default function (pi) {
 def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
     frontend: Frontend, model: Stepping, flags: tuple[str, ...]
 ) -> None:
-    folder = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "extensions"
-    folder.mkdir()
-    (folder / "own.js").write_text(EXTENSION)
+    extension(frontend, EXTENSION)
     names = ["read", "Grep", "TodoWrite", "Skill", "todo", "Task"]
     model.steps = [(name, {"path": "hello.txt"}) for name in names]
     asked = asked_about(Conversation(frontend, *ASKING, *flags))
@@ -92,3 +98,22 @@ def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
         prefixed = [f"mcp__pi__{name}" if name != "todo" else name for name in names]
         assert asked == [(name, {"path": "hello.txt"}) for name in prefixed]
     assert made(frontend) == set()
+
+
+@both
+@pytest.mark.parametrize("flags", [(), ASKING], ids=["nobody", "a person"])
+def test_a_dialog_at_the_start_is_named_and_how_to_go_without_it(frontend: Frontend, flags: tuple[str, ...]) -> None:
+    extension(
+        frontend,
+        'export default function (pi) { pi.on("session_start", (_event, { ui }) => ui.confirm("Sure?", "really")); }',
+    )
+    conversation = Conversation(frontend, *flags)
+    conversation.send("[[text]] hi")
+    result = conversation.until("result", "can_use_tool")
+    assert "session_start" in str(result.get("errors"))
+    config = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('[vendors.pi]\ndriver = "one-way"\n')
+    other = Conversation(frontend)
+    other.send("[[text]] hi")
+    assert other.until("result")["result"] == REPLY

@@ -275,6 +275,21 @@ def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels
     assert (f'"{said}' in talk.lines.decode().replace("\\", "")) == ("cancelled" not in answer)
 
 
+def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
+    talk = Talk(flags=ASKING).prompt()
+    talk.forget()
+    talk.says(dialog("confirm"))
+    assert talk.asked == [] and [one["cancelled"] for one in talk.told] == [True]
+    (result,) = talk.end().results
+    assert "session_start" in json.dumps(result) and 'driver = \\"one-way' in json.dumps(result["errors"])
+
+
+def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
+    talk = Talk(flags=ASKING).prompt().says(dialog("confirm")).begun()
+    talk.says(talk.answer_to("prompt", STARTED), START, reply(text("Hello")), END, SETTLED)
+    assert [one.get("result") for one in talk.finish().results] == ["Hello"]
+
+
 def test_a_dialog_that_the_person_does_not_answer_is_closed():
     talk = Talk(flags=ASKING).begun().says(START, dialog("confirm"), dialog("input", id="d2"))
     talk.forget()
