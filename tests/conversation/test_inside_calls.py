@@ -208,3 +208,4 @@ def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program
     assert "no effect: the MCP servers of type sdk (calc)" in done.stderr and "/usr/bin/env" in done.stderr
     (init,) = (line for line in done.lines if line.get("subtype") == "init")
     assert [(server["name"], server["status"]) for server in init["mcp_servers"]] == [("calc", "failed")]
+    assert ADD not in init["tools"]

@@ -9,7 +9,7 @@ from clis import Cli
 from place import Place
 from scripts import REPLY, REPLY_AFTER_TOOL
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
-from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, QWEN
+from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, QWEN
 
 pytestmark = pytest.mark.e2e
 
@@ -115,3 +115,37 @@ def test_a_rule_is_kept(client: SdkClient, cli: Cli, place: Place) -> None:
     turn = denying.turn(call(cli, 4, 5))
     assert turn.of("ran") == turn.of("asked") == [] and ADD not in turn.init["tools"]
     denying.disconnect()
+
+
+@full
+@pytest.mark.parametrize(("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")])
+def test_a_vendor_that_takes_no_server_that_is_a_command_has_none_of_the_frontends(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
+    conversation = client.connect(place, asks=True, serves=NAME)
+    for _ in range(2):
+        init = conversation.turn("[[text]]").init
+        assert [(server["name"], server["status"]) for server in init["servers"]] == [(NAME, "failed")]
+        assert ADD not in init["tools"]
+    conversation.disconnect()
+
+
+@full
+@pytest.mark.parametrize(("client", "cli"), [pytest.param(PYTHON, Cli(KIMI), id="python-kimi")])
+@pytest.mark.parametrize("allowed", [True, False], ids=("allowed", "denied"))
+def test_kimi_asks_about_a_tool_without_its_server_and_so_do_we_with_it(
+    client: SdkClient, cli: Cli, place: Place, allowed: bool
+) -> None:
+    conversation = client.connect(place, asks=True, serves=NAME)
+    conversation.say('[[call]] add {"a":2,"b":3}')
+    assert conversation.await_saw("asked")["name"] == "add"
+    conversation.allow()
+    assert conversation.await_saw("asked")["name"] == ADD
+    if allowed:
+        conversation.allow()
+    else:
+        conversation.deny("rather not")
+    turn = conversation.rest_of_turn(0)
+    assert [line["input"] for line in turn.of("ran")] == ([{"a": 2, "b": 3}] if allowed else [])
+    assert turn.result["text"] == REPLY_AFTER_TOOL
+    conversation.disconnect()

@@ -317,6 +317,8 @@ class Launcher:
         if not names or self.relays is None or not self.vendor.abilities.servers:
             return {}
         try:
+            if not self.vendor.abilities.commands:
+                raise OSError(f"{self.vendor.name} takes no MCP server that is a command")
             if self.program.launcher:
                 raise OSError(f"{self.vendor.name} is started by {self.program.launcher[0]}, maybe on another machine")
             relays, facts.unreachable = self.relays.entries(names), ""

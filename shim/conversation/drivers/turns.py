@@ -115,7 +115,7 @@ class Turns:
                 facts.rules.session_id,
                 chosen_id=self._session_id(),
                 thread=NO_THREAD if standing.known is None else standing.known.thread,
-                servers=lambda: (facts.servers_listed(), facts.servers.tools if facts.serving.servers else []),
+                servers=lambda: (facts.servers_listed(), facts.server_tools()),
             ),
             limits=LimitTerms(
                 max_turns=None if counts else invocation.limits.max_turns,

@@ -160,12 +160,20 @@ class Facts:
 
         Of a server outside of the frontend only the vendor knows whether it runs.
         """
-        why_not = self.unreachable or ("" if self.serving.servers else f"{self.vendor} takes no MCP servers")
+        none = "" if self.serving.servers else f"{self.vendor} takes no MCP servers"
         given = [name for name in self.given_servers if name not in self.servers.names]
-        listed = [server.facts if whole else server.fact for server in self.servers]
-        listed += [{"name": name, "status": "pending", "source": "dynamic"} for name in given]
-        refused = {"status": "failed", **({"error": why_not} if whole else {})}
-        return [server | refused for server in listed] if why_not else listed
+        inside = [server.facts if whole else server.fact for server in self.servers]
+        others: list[dict[str, Any]] = [{"name": name, "status": "pending", "source": "dynamic"} for name in given]
+
+        def failed(servers: list[dict[str, Any]], why_not: str) -> list[dict[str, Any]]:
+            refused = {"status": "failed", **({"error": why_not} if whole else {})}
+            return [server | refused for server in servers] if why_not else servers
+
+        return failed(inside, self.unreachable or none) + failed(others, none)
+
+    def server_tools(self) -> list[str]:
+        """The tools of servers in the frontend's process, where the vendor reaches them."""
+        return self.servers.tools if self.serving.servers and not self.unreachable else []
 
     def serve(self, serving: Serving) -> None:
         """Another vendor serves from now on. Of the models that were asked for, those in Claude's words are its too."""

@@ -58,6 +58,7 @@ class Abilities(NamedTuple):
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
     retracts      it may say a reply again that was cut
     servers       it takes MCP servers (`--mcp-config`)
+    commands      among them those that are commands, as our relays to servers in the frontend's process are
     """
 
     streams: bool = False
@@ -70,6 +71,7 @@ class Abilities(NamedTuple):
     prices: bool = False
     retracts: bool = False
     servers: bool = False
+    commands: bool = True
 
 
 class Enforcement(NamedTuple):

@@ -37,7 +37,7 @@ class Opening(NamedTuple):
 
     `mode` is the agent's own name of a mode, `effort` a level in Claude's words, `servers` are MCP servers as version 1
     has them. `version` of the protocol is offered to the agent. `documents`: how those of a message are said.
-    `asks`: the frontend answers questions to the person.
+    `asks`: the frontend answers questions to the person. `addresses`: a server that is a command is none for the agent.
     """
 
     cwd: str
@@ -50,6 +50,7 @@ class Opening(NamedTuple):
     version: int = FIRST.number
     documents: str = FILE
     asks: bool = False
+    addresses: bool = False
 
 
 class Link:
@@ -296,8 +297,10 @@ class Link:
     def _begin(self, agent: Mapping[str, Any]) -> bytes:
         """A new session, or the one that goes on, in the way that the agent has for it."""
         opening = self._opening
-        told = [(one["name"], self.version.server(one, agent)) for one in opening.servers]
-        self.left_out = [name for name, server in told if server is None]
+        reached = [one for one in opening.servers if "url" in one or not opening.addresses]
+        told = [(one["name"], self.version.server(one, agent)) for one in reached]
+        self.left_out = [one["name"] for one in opening.servers if one not in reached]
+        self.left_out += [name for name, server in told if server is None]
         place = {"cwd": opening.cwd, "mcpServers": [server for _, server in told if server is not None]}
         if opening.resume is None:
             return self._peer.ask(SESSION, "session/new", **place)

@@ -20,12 +20,22 @@ UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the cal
 class AcpSpeech:
     """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as `default`."""
 
-    def __init__(self, modes: dict[str, str], *, model: bool, draft: bool = False, documents: str = FILE) -> None:
+    def __init__(
+        self,
+        modes: dict[str, str],
+        *,
+        model: bool,
+        draft: bool = False,
+        documents: str = FILE,
+        addresses: bool = False,
+    ) -> None:
         """`model`: the agent is told the model in the session, because its command line has no word for it.
 
         `draft`: version 2 of the protocol is offered. `documents`: how a document is said to the agent.
+        `addresses`: it takes no server of MCP that is a command.
         """
         self._documents = documents
+        self._addresses = addresses
         self._version = (SECOND if draft else FIRST).number
         self._link = Link()
         self._modes = modes
@@ -50,6 +60,7 @@ class AcpSpeech:
                 servers=servers(request.servers.all),
                 version=self._version,
                 documents=self._documents,
+                addresses=self._addresses,
                 asks=request.asks_person(),
             )
         )

@@ -86,7 +86,7 @@ class AcpTranslator(Translator):
         self._end = None
         self._bill.cost, self._plan = 0.0, None
         if self.link.session:
-            turn.started(session_id=self.link.session)
+            turn.started(session_id=self.link.session, mcp_servers=self._left_out())
 
     def anew(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, link=self.link)
@@ -350,10 +350,14 @@ class AcpTranslator(Translator):
         elif heard.error is not None:
             self._failed(heard)
         elif heard.step == SESSION:
-            left_out = [{"name": name, "status": "failed"} for name in self.link.left_out]
-            self.turn.started(session_id=self.link.session, model=self.link.model, mcp_servers=left_out or None)
+            link = self.link
+            self.turn.started(session_id=link.session, model=link.model, mcp_servers=self._left_out())
         elif heard.step in (PROMPT, TAKEN, MAY_END):
             self._step(heard)
+
+    def _left_out(self) -> list[dict[str, str]] | None:
+        """The servers of MCP that the agent cannot reach."""
+        return [{"name": name, "status": "failed"} for name in self.link.left_out] or None
 
     def _ended(self, result: Mapping[str, Any]) -> None:
         self.link.end()

@@ -17,6 +17,7 @@ r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so t
     usage = "session"         its usage is that of the session so far (else: of the turn)
     draft = true              version 2 of the protocol is offered, which is a draft
     documents = "image"       a document is said as an image is, where the agent loses embedded files; "none": never
+    addresses = true          of servers of MCP it takes those with an address, and none that is a command
     asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's words; "mcp__" stands
                               for those of every server, "*" for all tools that there are
     listed = ["Bash"]         the tools that it can run when it is driven so, in the place of the profile's `listed`
@@ -52,7 +53,7 @@ RULES = (
 )  # of no agent that only speaks it
 KEYS = (
     *("command", "argv", "permission_args", "tool_name", "server_tool", "signs", "questions", "input", "denied"),
-    *("trailer", "notices", "model", "modes", "usage", "draft", "documents", "asks", "listed"),
+    *("trailer", "notices", "model", "modes", "usage", "draft", "documents", "addresses", "asks", "listed"),
 )
 IN_PLACE = ("command", "argv", "permission_args")
 LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
@@ -102,7 +103,9 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
         listed=listed,
         unattended=False,
         chooses=None,
-        abilities=base.abilities._replace(streams=True, resumes=True, takes_model=True, servers=True),
+        abilities=base.abilities._replace(
+            streams=True, resumes=True, takes_model=True, servers=True, commands=not own.at("addresses").switch()
+        ),
         enforcement=enforcement,
         program=base.program._replace(two_way=None),
     )
@@ -173,4 +176,10 @@ def _speech(own: Spot) -> "Speech":
 
     modes = {mode: own.at("modes").at(mode).text() for mode in own.at("modes").table()}
     documents = own.at("documents").choice((FILE, IMAGE, NONE), FILE)
-    return AcpSpeech(modes, model=own.at("model").switch(), draft=own.at("draft").switch(), documents=documents)
+    return AcpSpeech(
+        modes,
+        model=own.at("model").switch(),
+        draft=own.at("draft").switch(),
+        documents=documents,
+        addresses=own.at("addresses").switch(),
+    )

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support import facts_of
 
 from shim.core.claude.sdk_servers import CLOSED, IN_FLIGHT, PAGES, SERVERS, SdkServers, tool_name
 
@@ -232,3 +233,15 @@ def test_the_number_of_servers_is_bounded_and_names_are_texts():
 
 def test_a_tool_is_called_as_claude_calls_it():
     assert tool_name("my server.x", "add/it") == "mcp__my_server_x__add_it"
+
+
+def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_others_are_its_own():
+    """copilot takes servers with an address, and none that is a command, as our relays are."""
+    facts = facts_of(session_id="s", vendor="copilot", servers=True)
+    facts.servers, facts.given_servers = greeted(), {"far": {"url": "http://far"}}
+    (_, (listing, _)) = asked(facts.servers)
+    answer(facts.servers, listing, id=2, result={"tools": [ADD]})
+    assert facts.server_tools() == ["mcp__calc__add"]
+    facts.unreachable = "copilot takes no MCP server that is a command"
+    assert [(one["name"], one["status"]) for one in facts.servers_listed()] == [("calc", "failed"), ("far", "pending")]
+    assert facts.server_tools() == []

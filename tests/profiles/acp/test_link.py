@@ -225,6 +225,17 @@ def test_a_server_that_the_agent_cannot_reach_is_left_out(can, told):
     assert sorted(told + link.left_out) == ["a", "b", "c"]
 
 
+def test_an_agent_that_takes_addresses_only_is_given_no_command():
+    """copilot 1.0.102 rejects a server that is a command, and says so in its log only."""
+    link = Link()
+    named = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
+    link.greet(Opening("/work", servers=servers(named), addresses=True))
+    agent = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
+    (new,) = said(answered(link, 1, agent))
+    assert [server["name"] for server in new["params"]["mcpServers"]] == ["b"]
+    assert link.left_out == ["a"]
+
+
 @pytest.mark.parametrize(
     ("template", "own", "name"),
     [
