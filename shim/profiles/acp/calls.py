@@ -141,7 +141,8 @@ class Call:
             if known is not None or self.kind not in KINDS:
                 title = {} if self.own or self._form.name != "kind" else {"title": self.title}
                 words = translate(tools, self._shown_name, title | given)
-                if self.kind != "execute" or given.get("command") in (None, *words[1].values()):
+                command, twice = given.get("command"), isinstance(words[1].get("command"), list)
+                if self.kind != "execute" or twice or command in (None, *words[1].values()):
                     return words  # otherwise its name says another tool than the one that runs the command
             return KINDS[self.kind], self._by_kind(given)
         name = KINDS.get(self.kind, self._shown_name) if known is None else known.name

@@ -133,3 +133,12 @@ def test_a_tool_without_a_name_is_known_by_its_kind_and_its_input_where_its_ques
     assert call.asked(asked).in_claudes_words(TOOLS) == ("Bash", {"command": "ls"})
     assert call.asked(first).in_claudes_words(TOOLS) == ("unknown", {"title": "Look", "command": "ls"})
     assert Call("c2", BY_KIND).asked(asked).in_claudes_words(TOOLS)[0] == "unknown"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_input_that_says_two_commands_is_judged_as_none_of_them(order):
+    given = dict([("cmd", "rm x"), ("command", "ls")][::order])
+    call = Call("c1", BY_TITLE)
+    call.hear({"title": "sh", "kind": "execute", "rawInput": given})
+    name, arguments = call.in_claudes_words({"sh": Tool("Bash", {"cmd": "command"})})
+    assert (name, arguments["command"]) == ("Bash", list(given.values()))
