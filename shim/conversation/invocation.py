@@ -69,6 +69,12 @@ def driven(vendor: Vendor, invocation: Invocation, settings: Settings, environme
     from shim.process.probe import lacked
 
     if word := lacked(vendor, own, environment, cwd):
+        if prompts(invocation) and vendor.unattended and mode_of(invocation) != BYPASS:
+            raise FrontendError(
+                f"the frontend wants to be asked, and this version of {vendor.name} asks nobody: its --help does not "
+                f"name {word}",
+                hint=f'install a newer one; [vendors.{vendor.name}] driver = "one-way" lets it run its tools unasked',
+            )
         return Way(vendor, f"this version cannot do more: its --help does not name {word}")
     if asked:
         return Way(two_way(), "the frontend holds a conversation, or can be asked")

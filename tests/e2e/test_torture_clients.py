@@ -90,6 +90,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         timeout=INSTALL_SECONDS,
         check=True,
     )
+    settings = folders["home"] / ".config" / "shim" / "config.toml"  # the cases are of pi's output for one message
+    settings.parent.mkdir(parents=True)
+    settings.write_text('[vendors.pi]\ndriver = "one-way"\n')
     place = Place(folders["bin"] / "claude", folders["work"], environment)
     yield place
     wait_until(lambda: not place.processes(), HELD_SECONDS)  # one message may leave a detached process behind

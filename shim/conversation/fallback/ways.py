@@ -2,6 +2,8 @@
 
 from shim.conversation.drivers.launcher import Launcher, serving
 from shim.conversation.fallback.candidates import Candidate, Candidates
+from shim.core.errors import FrontendError
+from shim.core.policy.policy import BYPASS
 from shim.state.config import ONE_WAY, TWO_WAY
 
 
@@ -11,6 +13,14 @@ def ways(first: Candidate, other: Launcher, *, listens: bool) -> Candidates:
 
     def prepare(name: str) -> Candidate:
         candidate = made[name]
+        facts, vendor = candidate.launcher.facts, candidate.launcher.vendor
+        wider = vendor.unattended and facts.mode != BYPASS  # the mode may have changed since the start
+        if name == ONE_WAY and (wider or facts.hooks or facts.mode not in vendor.modes):
+            candidate.launcher.refusal = FrontendError(
+                f"{vendor.name} could not be driven so that it asks, and in the other way it would not ask",
+                hint=f"start {vendor.name} by itself to see why, or set [vendors.{vendor.name}] driver",
+            )
+            return Candidate(candidate.launcher, listens=False)
         candidate.launcher.facts.serve(serving(candidate.launcher.vendor, listens=candidate.listens))
         return candidate
 

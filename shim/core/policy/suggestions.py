@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
-from shim.core.policy.acts import CHANGERS, READERS, SHELL, doing
+from shim.core.policy.acts import CHANGERS, READERS, SEARCHES, SHELL, doing
 from shim.core.policy.commands import harmless
 from shim.core.policy.judge import DOMAIN, Judge, host_of
 from shim.core.policy.policy import Policy
@@ -47,7 +47,8 @@ def elsewhere(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> tuple[
     """The folders of a call's files that are none of the turn's."""
     acts = doing(tool, arguments, policy.place).acts
     paths = [act.path for act in acts if act.path is not None and not policy.place.inside(act.path)]
-    return tuple(dict.fromkeys(map(posixpath.dirname, paths)))
+    folders = paths if tool in SEARCHES else map(posixpath.dirname, paths)  # a search names a folder itself
+    return tuple(folder for folder in dict.fromkeys(folders) if folder != "/")
 
 
 def _allows(policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str) -> bool:

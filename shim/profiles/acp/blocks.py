@@ -1,12 +1,13 @@
 """A message as the content blocks of `session/prompt`: text, images, and files as embedded resources."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.messages import Kinds, Message, Part
 from shim.profiles.rpc.peer import table
 
-COMMANDS = ("/", "$")
+COMMAND = re.compile(r"[\s\ufeff]*[/$]")  # what JavaScript's trim leaves of a text begins so
 FILE, IMAGE, NONE = "file", "image", "none"  # how a document is said: embedded, as an image is, or not at all
 # What an agent says that it can be given beside text → what that is in a message.
 PROMPTS = {"image": "image", "embeddedContext": "document"}
@@ -32,7 +33,7 @@ def blocks(message: Message, kinds: Kinds, documents: str = FILE) -> list[dict[s
 def _block(part: Part, number: int, documents: str) -> dict[str, Any]:
     """One block. A text that begins as a command of the agent's own is escaped: it would run it, and ask nobody."""
     if part.kind == "text":
-        text = f"\\{part.text}" if part.text.lstrip().startswith(COMMANDS) else part.text
+        text = f"\\{part.text}" if COMMAND.match(part.text) else part.text
         return {"type": "text", "text": text}
     if IMAGE in (part.kind, documents):
         return {"type": "image", "mimeType": part.media_type, "data": part.data}

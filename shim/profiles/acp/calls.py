@@ -29,7 +29,9 @@ PATHS = ("oldPath", "path")  # of a changed file
 UNKNOWN = "unknown"  # a name that no rule has
 BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
 # What gemini notes of a command beside its title: the folder, said as `in` where the call names it, and a description.
-NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \((.*)\))?", re.S)
+NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \(([^\]]*)\))?", re.S)
+LATER = " [background]"  # behind either of them
+ELSEWHERE = "[in "  # how such a note begins that names a folder
 
 
 class Sign(NamedTuple):
@@ -161,9 +163,11 @@ class Call:
             command = given.get("command", self.title)
             found = {"command": command if isinstance(command, str) else " ".join(map(str, command))}
             notes = text_of(self.content)
-            if noted := NOTES.fullmatch(notes):
+            if noted := NOTES.fullmatch(notes.replace(LATER, "", 1)):
                 found |= {"directory": noted[2]} if noted[1] == "in" else {}
                 notes = noted[3] or ""
+            elif notes.startswith(ELSEWHERE):  # a folder, but not which one: a path that is none of the turn's
+                found["directory"] = f"/{notes}"
             return found | ({"description": notes} if notes else {})
         if kind in ("read", "edit", "delete") and place is not None:
             return {"file_path": place, **given}

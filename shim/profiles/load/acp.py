@@ -89,12 +89,13 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
     if not source.bundled:  # a mistake in it is told of before anything is started
         reader(own, base.tools)
         _speech(own)
-    before, listed = base.enforcement, own.at("listed").texts() if own.at("listed") else base.listed
+    before, listed = base.enforcement, base.listed
     enforcement = before._replace(asks=lambda request: asked)
     if not before.hooked:  # our hook binds it all the same
         enforcement = enforcement._replace(binds=binds, subagents=False)
         # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and waits for ever.
         listed = tuple(name for name in listed if name != SUBAGENT)
+    listed = own.at("listed").texts() or listed
     return base._replace(
         translates=lambda: reader(own, base.tools),
         speaks=lambda: _speech(own),

@@ -121,3 +121,17 @@ def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_befo
     explained = box.shim("explain", "--json", "--", "--shim-vendor", "gemini", *CONVERSE).stdout
     assert (b'"driver": "two-way"' in explained) == speaks
     assert (b"--help does not name --acp" in explained) != speaks
+
+
+def test_a_frontend_that_wants_to_be_asked_gets_no_version_that_asks_nobody(box):
+    program = box.program("opencode", "#!/bin/sh\necho 'usage: opencode run'\n")
+    box.settings(f'[vendors.opencode]\nbin = "{program}"\n')
+    box.shim("vendors", "--json")
+    done = box.claude("-p", "hi", "--output-format", "stream-json", "--verbose", *ASKING, SHIM_VENDOR="opencode")
+    assert "asks nobody: its --help does not name acp" in str(done.result)
+    wide = box.claude(
+        *("-p", "hi", "--output-format", "stream-json", "--verbose", "--permission-mode", "bypassPermissions"),
+        *ASKING,
+        SHIM_VENDOR="opencode",
+    )
+    assert "asks nobody" not in str(wide.result)

@@ -64,6 +64,21 @@ def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, arguments, expect
     assert said(tool, arguments) == expected
 
 
+@pytest.mark.parametrize(
+    ("tool", "path", "expected"),
+    [
+        ("Grep", "/etc", ["Read(//etc/**)"]),
+        ("LS", "/srv/a", ["Read(//srv/a/**)"]),
+        ("Grep", "/", []),
+        ("Read", "/x", []),
+        ("Read", "/srv/a", ["Read(//srv/**)"]),
+    ],
+)
+def test_a_search_is_suggested_for_its_folder_and_nothing_for_every_file_there_is(tool, path, expected):
+    arguments = {"file_path": path} if tool == "Read" else {"path": path, "pattern": "x"}
+    assert said(tool, arguments) == expected
+
+
 def test_nothing_is_suggested_where_a_rule_would_ask_again():
     assert said("Bash", {"command": "touch one"}, ask=["Bash(touch:*)"]) == []
 

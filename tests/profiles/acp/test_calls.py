@@ -72,6 +72,12 @@ def test_a_question_with_another_command_in_its_title_asks_about_that_one():
         ("[current working directory /w]", {}),
         ("[current working directory /w] (Make it)", {"description": "Make it"}),
         ("[in /etc]", {"directory": "/etc"}),
+        ("[in sub] [background]", {"directory": "sub"}),
+        ("[in sub] (Make it) [background]", {"directory": "sub", "description": "Make it"}),
+        *(
+            (said, {"directory": f"/{said}", "description": said})
+            for said in ("[in a] b] (Make it)", "[in a] (/../../etc] (Make it)", "[in /etc and more")
+        ),
         ("[in /etc] (Look)", {"directory": "/etc", "description": "Look"}),
         ("something else", {"description": "something else"}),
     ],

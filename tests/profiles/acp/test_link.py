@@ -250,3 +250,10 @@ def test_an_agent_that_takes_addresses_only_is_given_no_command():
 )
 def test_a_tool_of_a_server_is_named_as_claude_names_it(template, own, name):
     assert tool_of(template, ("my", "my_srv", "a.b"), own) == name
+
+
+@pytest.mark.parametrize("before", ["", " ", "\ufeff", "\n\ufeff \u2003"])
+def test_a_text_that_begins_as_a_command_of_the_agents_is_a_text(before):
+    """What is in front of it is what JavaScript takes away from the beginning of a text."""
+    (line,) = said(opened().prompt(Message(f"{before}/init")))
+    assert line["params"]["prompt"] == [{"type": "text", "text": f"\\{before}/init"}]
