@@ -11,6 +11,7 @@ from frontend import END_SECONDS, Frontend, check_contract, text_of_result
 from model_server import ModelServer
 from place import wait_until
 from scripts import ERROR_MESSAGES, REPLY, REPLY_AFTER_TOOL
+from test_acp import ASKING, Conversation
 from test_scenarios import BYPASS, PARTIAL, is_text_delta
 from vendor_setups import COPILOT
 
@@ -163,3 +164,29 @@ def test_a_shells_last_line_is_not_its_own(frontend: Frontend) -> None:
     check_contract(run)
     assert text_of_result(run.tool_results[0]) == "what it says"
     assert run.result["result"] == REPLY_AFTER_TOOL
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["default", "dontAsk", "plan"])
+@pytest.mark.parametrize("how", ["list", "gaps", "text"])
+def test_a_search_in_several_places_is_judged_by_all_of_them(frontend: Frontend, mode: str, how: str) -> None:
+    """copilot asks about the place that is outside; in a text a space stands between two places."""
+    outside = frontend.folder.parent / "outside"
+    outside.mkdir()
+    (outside / "elsewhere.txt").write_text("hello from elsewhere\n")
+    places = {
+        "list": ["hello.txt", str(outside)],
+        "gaps": ["hello.txt", None, str(outside)],
+        "text": f"hello.txt {outside}",
+    }[how]
+    conversation = Conversation(frontend, *ASKING, "--permission-mode", mode)
+    conversation.send(f"[[call]] grep {json.dumps({'pattern': 'hello', 'output_mode': 'content', 'paths': places})}")
+    line = conversation.until("can_use_tool", "result")
+    assert (line["type"] != "result") is (mode != "dontAsk")
+    if line["type"] != "result":
+        assert str(outside) in line["request"]["input"]["path"]
+        conversation.answer(line, allow=False)
+        conversation.until("result")
+    [(said, is_error)] = conversation.results()
+    assert is_error
+    assert "elsewhere.txt" not in said

@@ -377,6 +377,16 @@ def test_the_policy_that_gemini_is_given_is_there():
     assert [(rule["toolName"], rule["decision"]) for rule in rules] == [(["enter_plan_mode", "exit_plan_mode"], "deny")]
 
 
+@pytest.mark.parametrize("tool", ["grep", "glob", "rg"])
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [("/a", "/a"), (["/a"], "/a"), (["a", "/b"], ["a", "/b"]), ([], None), (None, None)],
+)
+def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, said):
+    words = translate(vendors.find("copilot").tools, tool, {"pattern": "x", "paths": paths})[1]
+    assert (words.get("path") or None) == said
+
+
 @pytest.mark.parametrize(
     ("vendor", "mode", "denied"),
     [

@@ -26,6 +26,7 @@ KINDS = {
 }
 OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
 PATHS = ("oldPath", "path")  # of a changed file
+PLACE = "path"  # key of a question, and of Claude's searches: where it looks
 UNKNOWN = "unknown"  # a name that no rule has
 BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
 # What gemini notes of a command beside its title: the folder, said as `in` where the call names it, and a description.
@@ -70,6 +71,7 @@ class Call:
         self.places: list[str] = []
         self.said = False
         self.begun = 0
+        self._place: object = None  # what a question names beside the call
         self._form = form
 
     def hear(self, update: Mapping[str, Any]) -> None:
@@ -118,6 +120,8 @@ class Call:
             shown.own, shown.kind = self.own or shown.own, self.kind or shown.kind
         shown.title = shown.title or self.title
         if self.told:
+            if PLACE in self._form.questions.get(str(question.get("kind")), ()):
+                shown._place = shown.input.get(PLACE)
             shown.input = self.input | {key: value for key, value in shown.input.items() if key in self.input}
         shown.content, shown.places = shown.content or self.content, shown.places or self.places
         return shown
@@ -136,7 +140,20 @@ class Call:
         return not BESIDE.issuperset(self.input)
 
     def in_claudes_words(self, tools: Tools) -> tuple[str, dict[str, Any]]:
-        """The tool and its arguments."""
+        """The tool and its arguments.
+
+        copilot takes several places as one text apart, and asks about one of them: a place that the call does not name
+        by itself stands beside its own, as a list, which is no path for any rule or mode.
+        """
+        name, words = self._words(tools)
+        said, place = words.get(PLACE), self._place
+        if said is None and PLACE in self.input:  # it has another name in Claude's words
+            return name, words
+        if place is None or place == said or (isinstance(said, list) and place in said):
+            return name, words
+        return name, words | {PLACE: place if said is None else [said, place]}
+
+    def _words(self, tools: Tools) -> tuple[str, dict[str, Any]]:
         known = tools.get(self.own)
         if self.told:
             given = {key: value for key, value in self.input.items() if key not in BESIDE or self.kind != "execute"}

@@ -148,3 +148,37 @@ def test_an_input_that_says_two_commands_is_judged_as_none_of_them(order):
     call.hear({"title": "sh", "kind": "execute", "rawInput": given})
     name, arguments = call.in_claudes_words({"sh": Tool("Bash", {"cmd": "command"})})
     assert (name, arguments["command"]) == ("Bash", list(given.values()))
+
+
+SEARCHES = Form("kind", {"look": Sign("read", "Searching ", ("pattern",))}, {"read": ("path",)})
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"places": "/out"}, {"path": "/out"}),
+        ({}, {"path": "/out"}),
+        ({"places": "a /out"}, {"path": ["a /out", "/out"]}),
+        ({"places": ["a", "/out"]}, {"path": ["a", "/out"]}),
+        ({"places": ["a", "b"]}, {"path": [["a", "b"], "/out"]}),
+    ],
+)
+def test_a_place_that_only_the_question_names_is_judged_beside_those_of_the_call(own, words):
+    call = Call("c1", SEARCHES)
+    call.hear(
+        {"sessionUpdate": "tool_call", "title": "Searching x", "kind": "read", "rawInput": {"pattern": "x"} | own}
+    )
+    asked = call.asked({"title": "Access", "kind": "read", "rawInput": {"path": "/out"}})
+    tools = {"look": Tool("Grep", {"places": "path"})}
+    assert asked.in_claudes_words(tools) == ("Grep", {"pattern": "x"} | words)
+
+
+def test_a_place_that_a_call_names_as_well_does_not_hide_that_of_the_question():
+    call = Call("c1", SEARCHES)
+    given = {"pattern": "x", "places": "a /out", "path": "a"}
+    call.hear({"sessionUpdate": "tool_call", "title": "Searching x", "kind": "read", "rawInput": given})
+    asked = call.asked({"title": "Access", "kind": "read", "rawInput": {"path": "/out"}})
+    tools = {"look": Tool("Grep", {"places": "path"}, drop=("path",))}
+    assert asked.in_claudes_words(tools)[1]["path"] == ["a /out", "/out"]
+    tools = {"look": Tool("Read", {"path": "file_path"}, only=True)}
+    assert asked.in_claudes_words(tools) == ("Read", {"file_path": "/out"})
