@@ -59,10 +59,10 @@ def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
     found = findings(place, FAILING, drop_in=not cli.bare, yume=sweeps.full)
     assert found["api-failures"].verdict == "pass", found["api-failures"]
     assert found["errors-exit-1"].verdict == "pass" and found["errors-are-last"].verdict == "pass"
-    # Given one message, pi asks nobody, so that it is refused under a rule about some calls.
-    assert set(told(found, "fail", "MUST")) == ({"tools"} if cli.vendor is PI else set()), str(told(found, "fail"))
+    assert told(found, "fail", "MUST") == {}, str(told(found, "fail"))
 
 
+# Given one message, pi asks nobody, so that it is refused under a rule about some calls.
 @pytest.mark.parametrize(("cli", "cannot"), [(Cli(QWEN), set()), (Cli(PI), {"tools"})], ids=str)
 def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(place: Place, cannot: set[str]) -> None:
     found = findings(place, PROMPTS)
