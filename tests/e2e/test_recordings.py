@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from frontend import Frontend
 from place import TURN_SECONDS
-from vendor_setups import CODEX, COPILOT, GEMINI, PI, PI_CUMULATIVE
+from test_acp import Conversation
+from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, PI_CUMULATIVE
 
 pytestmark = pytest.mark.e2e
 
@@ -64,3 +65,26 @@ def test_a_turn_that_went_well_is_one_in_every_format(frontend: Frontend, tmp_pa
 def lasted(file: Path) -> float:
     """The time of the one turn, as the statistics say it."""
     return float(json.loads(shim("cast", "stats", "--json", str(file)))["all"]["turns"]["total_s"])
+
+
+OPAQUE = "hunter2-Zq81xPlm"  # a secret of no known shape
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [OPENCODE], indirect=True, ids=str)
+def test_a_recording_holds_no_value_that_a_server_of_the_frontends_is_given(frontend: Frontend, tmp_path: Path) -> None:
+    file, settings = tmp_path / "one.cast", tmp_path / "servers.json"
+    local = {"command": "false", "args": ["--said", f"{OPAQUE}-argument"], "env": {"SAID": f"{OPAQUE}-variable"}}
+    far = {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"X-Said": f"{OPAQUE}-header"}}
+    settings.write_text(json.dumps({"mcpServers": {"local": local, "far": far}}))
+    asking = ("--permission-prompt-tool", "stdio", "--mcp-config", str(settings), "--shim-record", str(file))
+    conversation = Conversation(frontend, *asking)
+    greeting = {"subtype": "initialize", "mcpServers": {"own": far}}
+    conversation.process.send({"type": "control_request", "request_id": "first", "request": greeting})
+    conversation.send("[[text]] hi")
+    conversation.until("result")
+    conversation.process.close_stdin()
+    conversation.process.read_to_end()
+    recorded = file.read_text()
+    assert "session/new" in recorded and "X-Said" in recorded
+    assert OPAQUE not in recorded

@@ -13,6 +13,7 @@ import orjson
 
 from shim.core.cast.seams import Covered, Fragment, KeyPath, Seam, SecretSpan, count, cut_out, spans
 from shim.core.reading.json_text import dump, exact, long_integers, mapped
+from shim.core.secrets.mcp_servers import has_servers, without_values
 from shim.core.secrets.patterns import BEFORE_CHARACTERS, NAME_ENDS
 from shim.core.secrets.redactor import CUT, Redactor, signless
 
@@ -70,7 +71,8 @@ class Cleaner:
         if data[:1] in (b"{", b"["):
             try:
                 value = orjson.loads(data)
-                clean = self._value(value, self._places.get(letter) or self._top(letter))
+                told = without_values(value) if has_servers(data) else value
+                clean = self._value(value if told == value else told, self._places.get(letter) or self._top(letter))
             except (ValueError, RecursionError):
                 pass
             else:

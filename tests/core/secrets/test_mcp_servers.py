@@ -1,0 +1,53 @@
+"""What is said of MCP servers is recorded without what may be secret, whatever it looks like."""
+
+import json
+
+import pytest
+
+from shim.core.cast.clean import Cleaner, edited
+
+OPAQUE = "hunter2-Zq81xPlm"  # of no known shape
+TABLES = {
+    "local": {"command": "node", "args": ["--token", OPAQUE], "env": {"X_SAID": OPAQUE}},
+    "far": {"type": "http", "url": "http://localhost/", "headers": {"X-Said": OPAQUE}},
+}
+PAIRS = [
+    {"name": "local", "command": "node", "args": ["--token", OPAQUE], "env": [{"name": "X_SAID", "value": OPAQUE}]},
+    {"name": "far", "type": "http", "url": "http://localhost/", "headers": [{"name": "X-Said", "value": OPAQUE}]},
+]
+
+
+@pytest.mark.parametrize("letter", ["i", "I", "o", "O"])
+@pytest.mark.parametrize("key", ["mcpServers", "mcp_servers"])
+@pytest.mark.parametrize("servers", [TABLES, PAIRS], ids=["tables", "pairs"])
+def test_the_values_of_servers_are_blanked_and_their_names_stay(letter, key, servers):
+    line = json.dumps({"method": "session/new", "params": {"cwd": "/w", key: servers}}).encode()
+    written = Cleaner().clean(letter, line)
+    assert OPAQUE.encode() not in written
+    said = json.loads(written)["params"]
+    assert said["cwd"] == "/w"
+    for word in ("local", "far", "node", "http://localhost/", "X_SAID", "X-Said"):
+        assert f'"{word}"' in json.dumps(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"type": "system", "mcp_servers": [{"name": "local", "status": "connected"}]},
+        {"env": {"mcpServers": "x"}, "args": ["y"]},
+        {"text": json.dumps({"mcpServers": {"local": {"args": ["y"]}}})},
+    ],
+)
+def test_a_line_that_says_no_values_of_servers_is_written_as_it_came(said):
+    line = json.dumps(said).encode()
+    assert Cleaner().clean("o", line) is line
+
+
+def test_a_secret_that_is_split_behind_a_line_with_servers_is_still_found():
+    """The edits of a line are made by the number of the string in it."""
+    cleaner, secret = Cleaner(), f"ghp_{'aB3dE6gH9k' * 4}"
+    first = {"mcpServers": TABLES, "delta": f"so: {secret[:9]}"}
+    lines = [json.dumps(one).encode() for one in (first, {"delta": secret[9:]})]
+    written, _ = cleaner.clean("o", lines[0]), cleaner.clean("o", lines[1])
+    cleaner.close()
+    assert json.loads(edited(written, cleaner.edits[0]))["delta"] == "so: [REDACTED:github-token]"
