@@ -218,3 +218,29 @@ def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: Frontend) -> None:
     ]
     (said,) = (block["input"] for block in blocks if block.get("name") == "TodoWrite")
     assert [one["content"] for one in said["todos"]] == ["look"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
+def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(frontend: Frontend) -> None:
+    file = Path(frontend.folder).parent / "out.txt"
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send(f"[[write]] {file}")
+    question = conversation.until("can_use_tool")
+    assert question["request"]["input"]["file_path"] == str(file) and question["request"]["input"]["content"]
+    conversation.answer(question, allow=True)
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert file.exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [OPENCODE], ids=str, indirect=True)
+def test_a_command_in_another_folder_is_not_judged_as_one_in_this_folder(frontend: Frontend) -> None:
+    elsewhere = Path(frontend.folder).parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "k").write_text("heron")
+    conversation = Conversation(frontend, "--permission-mode", "dontAsk")
+    said = {"command": "cat k", "workdir": str(elsewhere), "description": "look"}
+    conversation.send(f"[[call]] bash {json.dumps(said)}")
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert "heron" not in json.dumps(conversation.lines)
