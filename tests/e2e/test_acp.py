@@ -76,7 +76,9 @@ def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Fronte
     assert made(frontend) == {"one"}
     (init,) = (line for line in conversation.lines if line.get("subtype") == "init")
     assert init["shim"]["unattended"] is False
-    assert ("Task" in init["tools"]) is (vendor in (CODEX, COPILOT)), "of others nobody would hear what a subagent asks"
+    assert ("Task" in init["tools"]) is (vendor in (CODEX, COPILOT, KIMI)), (
+        "of others nobody would hear what a subagent asks"
+    )
 
 
 @quick

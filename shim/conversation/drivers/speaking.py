@@ -52,7 +52,7 @@ class SpeakingDriver(ChildDriver):
         await self.steer()
 
     async def steer(self) -> None:
-        """A message is said once the model has said something: until then the vendor may be asked anew."""
+        """Say a message into the turn, while a call of it runs; else it has a turn of its own."""
         messages = self._questions.messages
         while (message := next((one for one in messages if one.priority not in (NOW, LATER)), None)) is not None:
             child, pump, stopped = self._child, self.pump, self._interrupted or self._stalled

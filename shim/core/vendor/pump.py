@@ -97,8 +97,11 @@ class Pump:
 
     @property
     def steerable(self) -> bool:
-        """Whether the turn runs, and the model has said or done something in it."""
-        return self._stage is Stage.RUNNING and self.spoken and not (self.decided or self.finished)
+        """Whether a call of the turn runs, whose end the model hears together with a message, as the real one's does.
+
+        A message that comes while the model says its last words has a turn of its own.
+        """
+        return self._stage is Stage.RUNNING and bool(self.turn.open) and not (self.decided or self.finished)
 
     def steer(self, message: Message) -> None:
         """A message was said to the child in the middle of the turn."""

@@ -64,7 +64,7 @@ class Listener:
 class Steered:
     """A driver in the middle of a turn, and its frontend."""
 
-    def __init__(self, tasks, said=(START, TEXT), *, echo=True):
+    def __init__(self, tasks, said=(START, TEXT, CALL), *, echo=True):
         self.launcher, self.paper = Launched(open_translation("demo", stable=True), 5.0), History()
         self.launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules(), speaks="a:b", speech=Speech)
         self.launcher.asked = lambda prompt: f"{prompt}!"
@@ -115,7 +115,7 @@ async def test_a_message_is_said_into_the_turn_and_said_again_to_the_frontend(st
     await steered.hears("second", uuid="u2")
     assert steered.told == ["steer second!"] and steered.waiting == []
     assert steered.replayed[1:] == [] and steered.paper.prompts == []
-    for line in (CALL, REPLY, RESULT, TEXT):
+    for line in (REPLY, RESULT, TEXT):
         await steered.driver.give(*steered.driver.pump.feed(line))
     assert steered.replayed[1:] == [("u2", "second")]
     assert [message.text for message in steered.paper.prompts] == ["second"], "it stands in the history too"
@@ -151,8 +151,9 @@ async def test_a_message_for_now_ends_the_turn_and_is_the_next(steered):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("said", [(), (START,), (START, TEXT, END)])
-async def test_nothing_is_said_into_a_turn_that_has_not_begun_or_is_over(said):
+@pytest.mark.parametrize("said", [(), (START,), (START, TEXT), (START, TEXT, CALL, REPLY, RESULT), (START, TEXT, END)])
+async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(said):
+    """As with the real claude: the model hears it with what a call returned, and its last words end its turn."""
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             steered = await Steered(tasks, said).begin()
@@ -170,8 +171,9 @@ async def test_nothing_is_said_into_a_turn_that_was_interrupted(steered):
 @pytest.mark.anyio
 async def test_what_no_reply_has_followed_when_the_turn_is_interrupted_gets_a_turn_of_its_own(steered):
     await steered.hears("second")
-    for line in (CALL, REPLY, RESULT, TEXT):
+    for line in (REPLY, RESULT, TEXT):
         await steered.driver.give(*steered.driver.pump.feed(line))
+    await steered.driver.give(*steered.driver.pump.feed(CALL.replace(b"c1", b"c2")))
     await steered.hears("third")
     untaken = steered.driver._untaken
     assert untaken(steered.driver.pump) == []
