@@ -24,7 +24,6 @@ pytestmark = pytest.mark.e2e
 PROMPTS = {"prompt": "[[text]] hi", "tool_prompt": "[[shell]] touch conform.txt", "long_prompt": "[[slow]]"}
 FAILING = PROMPTS | {"prompt": "[[error]] 401"}
 PATIENCE = 60.0
-QUESTIONS = {"questions-stand-behind-their-calls", "denied", "allowed", "questions-are-taken-back"}
 only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=str)
 
 
@@ -59,26 +58,24 @@ def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
     found = findings(place, FAILING, drop_in=not cli.bare, yume=sweeps.full)
     assert found["api-failures"].verdict == "pass", found["api-failures"]
     assert found["errors-exit-1"].verdict == "pass" and found["errors-are-last"].verdict == "pass"
-    assert told(found, "fail", "MUST") == {}, str(told(found, "fail"))
-
-
-# Given one message, pi asks nobody, so that it is refused under a rule about some calls.
-@pytest.mark.parametrize(("cli", "cannot"), [(Cli(QWEN), set()), (Cli(PI), {"tools"})], ids=str)
-def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(place: Place, cannot: set[str]) -> None:
-    found = findings(place, PROMPTS)
-    assert set(told(found, "fail")) == cannot, str(told(found, "fail"))
-    assert set(told(found, "skipped")) == {"api-failures"}
+    # Given one message, pi asks nobody, so that it is refused under a rule about some calls; an SDK gives none so.
+    cannot = {"tools"} if cli.vendor is PI and sweeps.full else set()
+    assert set(told(found, "fail", "MUST")) == cannot, str(told(found, "fail"))
 
 
 @pytest.mark.parametrize(
     ("cli", "cannot"),
-    [pytest.param(Cli(GEMINI), {"forked-session", "tools"}, marks=pytest.mark.full)],
+    [
+        (Cli(QWEN), set()),
+        (Cli(PI), {"tools"}),
+        pytest.param(Cli(GEMINI), {"forked-session", "tools"}, marks=pytest.mark.full),
+    ],
     ids=str,
 )
-def test_ours_over_a_vendor_that_asks_nobody_keeps_every_rule_that_it_can(place: Place, cannot: set[str]) -> None:
+def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(place: Place, cannot: set[str]) -> None:
     found = findings(place, PROMPTS)
     assert set(told(found, "fail")) == cannot, str(told(found, "fail"))
-    assert set(told(found, "skipped")) == {"api-failures"} | QUESTIONS
+    assert set(told(found, "skipped")) == {"api-failures"}
 
 
 # A real claude below us refuses these itself: what it refuses on stdin passes on to it, and a session that it does not
