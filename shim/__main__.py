@@ -30,7 +30,7 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
         return _say("2.1.330 (Claude Code)\n")
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
         # This may be a subcommand. Frontends call those often, and they need nothing that a turn needs.
-        from shim.commands.subcommands import door
+        from shim.commands.claude.subcommands import door
 
         status = door(arguments, installed)
         if status is not None:
@@ -41,7 +41,7 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
     import gc
 
     gc.disable()  # imports make no garbage worth a tenth of a turn's start; the session turns it on again
-    from shim.commands.dropin import main as dropin
+    from shim.commands.claude.dropin import main as dropin
 
     return dropin(arguments, installed)
 
@@ -53,7 +53,7 @@ def _yume(arguments: list[str], installed: dict[str, str]) -> int:
     import gc
 
     gc.disable()
-    from shim.commands.yume_cli import main as yume_cli
+    from shim.commands.claude.yume_cli import main as yume_cli
 
     return yume_cli(arguments, installed)
 

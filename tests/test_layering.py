@@ -20,10 +20,10 @@ FOR_PEOPLE = {"typer", "rich"}
 
 # A room may import itself and those that stand before it.
 FLOORS = (
-    "core", "profiles", "vendors", "channels", "state", "process", "recording", "conversation", "story", "conform",
+    "core", "profiles", "vendors", "channels", "state", "process", "recording", "conversation", "story", "bridge",
     "commands", "__main__",
 )  # fmt: skip
-DRAWS = ("story", "conform", "commands", "__main__")  # may use what draws for people
+DRAWS = ("story", "commands", "__main__")  # may use what draws for people
 
 LINES = 400  # of a module
 ENTRIES = 12  # of a folder; of the top two more

@@ -16,7 +16,7 @@ from picture import PICTURE, picture
 from support import ROOT, brief, check_turns, parse
 
 from shim import vendors
-from shim.commands.claude_help import SUBCOMMANDS
+from shim.commands.claude.claude_help import SUBCOMMANDS
 from shim.commands.cli import app
 from shim.commands.help.topics import FOLDER, topics
 from shim.conversation.drivers.open_translation import open_translation

@@ -16,7 +16,7 @@ from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid, now
 from shim.channels.transcript_lines import UUID_CHARACTERS, Usages, folder_name, last_uuid, messages, title
 from shim.core.claude.usage import Tally
-from shim.core.ids import parse_uuid
+from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 
 FILE_BYTES = 256 * 1024 * 1024  # readers load a whole transcript, and show no larger one

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shim.core.claude.line_pieces import MESSAGE, UNUSED
 from shim.core.claude.usage import LARGEST, NO_USAGE, ORDER, Tally, Usage
-from shim.core.ids import parse_uuid
+from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 
 FOLDER_CHARACTERS = 200  # a longer folder name is cut and ends in a hash

@@ -12,9 +12,10 @@ from rich.text import Text
 from shim import __version__
 from shim.commands.cast.command import app as cast_app
 from shim.commands.cast.replay_command import replay
+from shim.commands.claude.dropin import fill_standard_files
+from shim.commands.conform.command import check_conformance
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import list_vendors
-from shim.commands.dropin import fill_standard_files
 from shim.commands.help.grouped import Grouped
 from shim.commands.help.plain import PlainCommand
 from shim.commands.help.topics import show_help
@@ -23,7 +24,6 @@ from shim.commands.turn.explain import explain_turn
 from shim.commands.turn.run import demo, run_turn
 from shim.commands.turn.sessions import app as sessions_app
 from shim.commands.vendor.command import app as vendor_app
-from shim.conform.command import check_conformance
 from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, translate
 from shim.core.errors import ShimError
 from shim.core.reading.account import printable
@@ -122,7 +122,7 @@ def translate_file(
     Example: shim translate pi run.ndjson --exit 0 --partial
     """
     from shim.core.claude.pen import TERMINATORS
-    from shim.core.ids import parse_uuid
+    from shim.core.reading.ids import parse_uuid
 
     find(vendor)
     must_be_one_of(CHOICES["dialect"], dialect, "--dialect")

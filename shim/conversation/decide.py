@@ -34,9 +34,9 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.facts import Facts, SessionRules
 from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, FrontendError, ShimError
-from shim.core.ids import parse_uuid
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
+from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.routing import routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory

@@ -8,10 +8,10 @@ from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import LEVELS, level
 from shim.core.claude.facts import Facts
 from shim.core.errors import ArgumentError, FrontendError, ModeError, UnknownSessionError
-from shim.core.ids import vendor_id
 from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
+from shim.core.reading.ids import vendor_id
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.vendor.routing import PLAYS, check_model, chosen
 from shim.core.vendor.vendor import Vendor

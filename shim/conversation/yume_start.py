@@ -14,8 +14,8 @@ from shim.conversation.decide import Asked, Start
 from shim.conversation.invocation import played
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
-from shim.core.ids import parse_uuid, vendor_id
 from shim.core.reading.account import printable
+from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import Call
 from shim.core.yume.words import yume_mode

@@ -5,8 +5,8 @@ A vendor of a list that did not answer is not an error yet: `init.shim`, `result
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
+from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:

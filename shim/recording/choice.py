@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from shim.core.cast.records import SUFFIX, CastError
 from shim.core.errors import FrontendError, Tried, VendorError
-from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
+from shim.core.reading.ids import parse_uuid
 from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
 from shim.recording.playable_run import MOST_PROMPTS, PlayableChild, PlayableRun, message_of, read_run
 from shim.recording.wanted import Wanted, words_of

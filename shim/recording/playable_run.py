@@ -17,7 +17,7 @@ from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
 from shim.core.dialects import dialect_called
 from shim.core.errors import PASSED_OVER, FrontendError, Tried, read_tried
-from shim.core.ids import parse_uuid, vendor_id
+from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.lines import LineSplitter
 from shim.core.yume.argv import parse as parse_yume
 from shim.recording.wanted import CHUNK_BYTES, open_cast

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from shim import vendors
 from shim.channels.raw_output import tell
 from shim.core.errors import FrontendError
-from shim.core.ids import vendor_name
 from shim.core.reading.account import printable
+from shim.core.reading.ids import vendor_name
 from shim.core.vendor.vendor import Vendor
 from shim.state.config import Settings, config_directory
 

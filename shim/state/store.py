@@ -12,7 +12,7 @@ import orjson
 
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.claude.usage import known as known_usage
-from shim.core.ids import parse_uuid, vendor_id, vendor_name
+from shim.core.reading.ids import parse_uuid, vendor_id, vendor_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import NamedTuple
 from shim.core.turn.terms import Thread

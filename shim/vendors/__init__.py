@@ -4,8 +4,8 @@ from collections.abc import Callable
 from importlib import import_module
 
 from shim.core.errors import FrontendError, meant
-from shim.core.ids import vendor_name
 from shim.core.policy.policy import MODES
+from shim.core.reading.ids import vendor_name
 from shim.core.vendor.vendor import Launch, Request, Vendor
 
 # A module with the name of its `Vendor`, or the profile that describes it: a file of this folder, or, where the shell

@@ -311,7 +311,7 @@ async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
 
 
 def test_a_mistake_between_the_child_and_the_loop_ends_the_child(inside, capfd, monkeypatch):
-    from shim.commands import dropin
+    from shim.commands.claude import dropin
 
     def broken(*_):
         raise ZeroDivisionError("a bug of ours")
@@ -479,7 +479,7 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
 
 
 def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(inside, capfd, monkeypatch):
-    from shim.commands import dropin, refusal
+    from shim.commands.claude import dropin, refusal
     from shim.conversation import decide
 
     def tell(*_, **__):

@@ -275,7 +275,7 @@ def test_a_silence_that_nobody_waits_in_does_not_end(box, talk, asked):
 
 @pytest.mark.parametrize("name", ["read", "hear"])
 def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(box, inside, capfd, monkeypatch, name):
-    from shim.commands import dropin
+    from shim.commands.claude import dropin
     from shim.core.vendor.translation import Translation
     from shim.process.child import Child
 

@@ -15,9 +15,9 @@ from clis import Cli
 from place import Place
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN
 
-from shim.conform.judge import conform
-from shim.conform.runs import Options
-from shim.conform.seen import Finding
+from shim.commands.conform.judge import conform
+from shim.commands.conform.runs import Options
+from shim.commands.conform.seen import Finding
 
 pytestmark = pytest.mark.e2e
 

@@ -470,7 +470,7 @@ def test_many_turns_leave_nothing_behind():
 
 
 def test_a_copy_that_cannot_be_made_does_not_cost_the_original(inside, capfd, monkeypatch):
-    from shim.commands import dropin
+    from shim.commands.claude import dropin
     from shim.state import spill
 
     def full(*_):

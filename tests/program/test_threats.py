@@ -788,7 +788,7 @@ def test_nothing_is_left_when_we_are_killed_and_the_pipes_close(box):
 
 
 def test_a_bug_of_ours_ends_in_a_result(inside, capfd, monkeypatch):
-    from shim.commands.dropin import main
+    from shim.commands.claude.dropin import main
 
     def bug(*_):
         raise ZeroDivisionError("a bug of ours")

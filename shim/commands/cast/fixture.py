@@ -14,9 +14,9 @@ from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_transla
 from shim.core.cast.records import CastError, Header, Record
 from shim.core.cast.words import by_child, of_child
 from shim.core.errors import FrontendError
-from shim.core.ids import vendor_id, vendor_name
 from shim.core.reading.account import printable
 from shim.core.reading.head_and_tail import Tail
+from shim.core.reading.ids import vendor_id, vendor_name
 from shim.core.secrets.redactor import summary
 from shim.core.turn.outcome import Exit
 from shim.recording.folders import verify_cast

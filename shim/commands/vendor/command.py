@@ -13,8 +13,8 @@ from shim.commands.vendor.captured import read_captured
 from shim.commands.vendor.lint import FINDINGS, NOTES, Checker, Entry, Explained, Report
 from shim.commands.vendor.tracing import Tracer
 from shim.core.errors import FrontendError
-from shim.core.ids import vendor_name
 from shim.core.reading.account import counted
+from shim.core.reading.ids import vendor_name
 from shim.core.vendor.vendor import Vendor
 from shim.state.profile_files import vendor as load
 from shim.story.terminal.console import AsJson, print_json, say

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shim.channels.raw_output import tell
 from shim.conversation.drivers.setup import AnswerSchema, Setup, Standing
 from shim.core.claude.facts import Facts
-from shim.core.ids import parse_uuid
+from shim.core.reading.ids import parse_uuid
 from shim.core.reading.limits import Keep
 from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionTerms, Terms, VendorTerms
 from shim.core.vendor.pump import Pump

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
-from shim.core.ids import parse_uuid
 from shim.core.policy.policy import STRUCTURED
 from shim.core.reading.account import Account
+from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import Exact
 from shim.core.turn.reply import SYNTHETIC, Reply
 from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen, Terms

@@ -626,12 +626,12 @@ def test_no_long_line_and_no_answer_of_a_turn_is_needed(doctor, casts):
 
 
 def test_missing_bytecode_is_a_warning_that_says_how_to_write_it(machine, doctor, monkeypatch):
-    monkeypatch.setattr("shim.commands.doctor.machine.uncompiled", lambda: ["core/ids.py", "core/errors.py"])
+    monkeypatch.setattr("shim.commands.doctor.machine.uncompiled", lambda: ["core/reading/ids.py", "core/errors.py"])
     level, text = said(doctor()[1], "of our modules")
     assert (
         level == "warning"
         and "the bytecode of 2 of our modules" in text
-        and "core/ids.py" in text
+        and "core/reading/ids.py" in text
         and "make setup" in text
     )
     monkeypatch.setattr("shim.commands.doctor.machine.uncompiled", list)

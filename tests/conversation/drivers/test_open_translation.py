@@ -13,7 +13,7 @@ from shim.conversation.drivers.open_translation import (
     translate,
 )
 from shim.core.errors import FrontendError
-from shim.core.ids import parse_uuid
+from shim.core.reading.ids import parse_uuid
 from shim.core.turn.outcome import Exit
 from shim.process.exit_status import parse_exit, signal_name
 from shim.state.files import write_all

@@ -293,7 +293,7 @@ def test_a_vendor_that_keeps_to_schemas_itself_is_given_the_flag(box):
 def test_a_turn_without_the_flag_imports_no_schemas():
     import subprocess
 
-    modules = "shim.conversation.decide, shim.commands.dropin, shim.conversation.message_loop"
+    modules = "shim.conversation.decide, shim.commands.claude.dropin, shim.conversation.message_loop"
     code = f"import {modules}, sys; print([m for m in sys.modules if 'schema' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "[]"

@@ -19,7 +19,7 @@ from shim.core.claude.argv import parse as parser
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS, KNOWN_SUBCOMMANDS, parse, split_tools
 from shim.core.errors import FrontendError, ShimError, VendorError
-from shim.core.ids import parse_uuid
+from shim.core.reading.ids import parse_uuid
 
 ID = "15aa73b9-0a61-4047-8eb4-8b7731b03596"
 OTHER_ID = "e9b0c7b1-7d8f-4a53-9a51-0d2b61b5ff00"
@@ -858,7 +858,7 @@ def test_the_module_is_pure() -> None:
     nodes = [node for tree in trees for node in ast.walk(tree)]
     imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
-    ours = {"shim.core.dialects", "shim.core.errors", "shim.core.ids", "shim.core.reading.typed"}
+    ours = {"shim.core.dialects", "shim.core.errors", "shim.core.reading.ids", "shim.core.reading.typed"}
     assert imported == {"collections.abc", "shim.core.claude.argv.invocation", *ours}
     code = "import sys, shim.core.claude.argv.parse; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

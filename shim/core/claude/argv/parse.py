@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, dialect_called
 from shim.core.errors import FrontendError, meant
-from shim.core.ids import parse_uuid
+from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import Any
 
 # Field of the Invocation or of a group of it → the flag, spelled as in Claude's own help. The spelling is the grammar:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shim.conform.process import Object, Run
+from shim.commands.conform.process import Object, Run
 from shim.core.reading.account import printable
 
 EVIDENCE_CHARACTERS = 400  # of the bytes sent and received that a table shows

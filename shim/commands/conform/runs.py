@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from shim.conform.process import Object, Run, Wire, is_result
-from shim.conform.seen import blocks_of, is_init, turns_of
+from shim.commands.conform.process import Object, Run, Wire, is_result
+from shim.commands.conform.seen import blocks_of, is_init, turns_of
 
 PROMPT = "Reply with the one word ready. Use no tools."
 TOOL_PROMPT = (

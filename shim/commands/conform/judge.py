@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
-from shim.conform import control, partial, sessions, stream
-from shim.conform import doors as both_doors
-from shim.conform.process import Run, Wire, hold
-from shim.conform.runs import CHAINS, Chain, Frontend, Options, Script, doors
-from shim.conform.seen import BOTH, Finding, Rule, Seen, judge
+from shim.commands.conform import control, partial, sessions, stream
+from shim.commands.conform import doors as both_doors
+from shim.commands.conform.process import Run, Wire, hold
+from shim.commands.conform.runs import CHAINS, Chain, Frontend, Options, Script, doors
+from shim.commands.conform.seen import BOTH, Finding, Rule, Seen, judge
 from shim.core.errors import FrontendError, VendorError
 
 MOST_RUNS = 48  # more than all chains need; bounds a chain that goes wrong

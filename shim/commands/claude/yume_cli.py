@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from shim import __version__
 from shim.channels import early_signals
 from shim.channels.raw_output import tell
-from shim.commands.dropin import fill_standard_files, serve
+from shim.commands.claude.dropin import fill_standard_files, serve
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
-from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
+from shim.core.reading.ids import parse_uuid
 from shim.core.yume.argv import FLAGS, Call, parse
 
 HELP = """yume-cli start --provider NAME --model MODEL --cwd FOLDER --session-id ID [--prompt TEXT] [--resume ID]
@@ -31,12 +31,12 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if call.command in ("version", "help", "auth"):
         early_signals.forget()
     if call.command in ("version", "help"):
-        from shim.commands.subcommands import Answer, printed
+        from shim.commands.claude.subcommands import Answer, printed
 
         flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
         return printed(Answer(f"{__version__} (yume-cli)\n" if call.command == "version" else HELP.format(flags=flags)))
     if call.command == "auth":
-        from shim.commands.subcommands import answer
+        from shim.commands.claude.subcommands import answer
 
         asked = Invocation(subcommand="auth", subcommand_args=call.words or ("status",))
         asked = asked.with_flags(shim_vendor=call.vendor or None)

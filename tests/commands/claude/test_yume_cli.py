@@ -474,7 +474,7 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
     child = box.fake(*BOTH, denied, ["hear", "never"])
     code = (
         "import sys; from shim.core.yume import control; control.YumeControl.patience = 0.05; "
-        "from shim.commands.yume_cli import main; sys.exit(main(sys.argv[1:], {}))"
+        "from shim.commands.claude.yume_cli import main; sys.exit(main(sys.argv[1:], {}))"
     )
     words = ["start", "--provider", "qwen", "--permission-mode", "interactive", "--prompt", "go"]
     process = subprocess.Popen(

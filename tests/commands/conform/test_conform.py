@@ -12,13 +12,13 @@ import sweeps
 from box import PATIENCE, SHIM, Box, stand_in, start_shim
 from forking import Forked, possible
 
-from shim.conform import control as conform_control
-from shim.conform import doors as conform_doors
-from shim.conform import judge as conform
-from shim.conform import process as conform_process
-from shim.conform import runs as conform_runs
-from shim.conform import seen as conform_seen
-from shim.conform.runs import Options
+from shim.commands.conform import control as conform_control
+from shim.commands.conform import doors as conform_doors
+from shim.commands.conform import judge as conform
+from shim.commands.conform import process as conform_process
+from shim.commands.conform import runs as conform_runs
+from shim.commands.conform import seen as conform_seen
+from shim.commands.conform.runs import Options
 from shim.core.errors import ShimError
 from shim.process import spawn
 from tests.program.test_threats import ESCAPES, visible

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from shim.conform.process import Line, Object, Run
-from shim.conform.seen import (
+from shim.commands.conform.process import Line, Object, Run
+from shim.commands.conform.seen import (
     CONVERSATION,
     DROP_IN,
     Book,

@@ -1,9 +1,9 @@
 """Rules of the forms of output and of sessions (contract 4)."""
 
-from shim.conform.doors import answered, ended, refused
-from shim.conform.process import Run
-from shim.conform.runs import NOBODY
-from shim.conform.seen import Book, BrokenError, Seen, broken_if, unseen_if
+from shim.commands.conform.doors import answered, ended, refused
+from shim.commands.conform.process import Run
+from shim.commands.conform.runs import NOBODY
+from shim.commands.conform.seen import Book, BrokenError, Seen, broken_if, unseen_if
 from shim.core.reading.account import counted
 
 LIMIT = "Reached maximum number of turns (1)"

@@ -3,8 +3,8 @@
 import json
 import re
 
-from shim.conform.process import Run
-from shim.conform.seen import (
+from shim.commands.conform.process import Run
+from shim.commands.conform.seen import (
     DROP_IN,
     Book,
     BrokenError,

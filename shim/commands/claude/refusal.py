@@ -19,8 +19,8 @@ from shim.core.claude.argv.models import claudes
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import Dialect, dialect_called
 from shim.core.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
-from shim.core.ids import parse_uuid
 from shim.core.reading.account import printable
+from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import bare
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms

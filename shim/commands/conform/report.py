@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.conform.process import Object
-from shim.conform.seen import MUST, Finding
+from shim.commands.conform.process import Object
+from shim.commands.conform.seen import MUST, Finding
 from shim.core.reading.account import printable
 
 STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.core.ids import parse_uuid, vendor_id, vendor_name
+from shim.core.reading.ids import parse_uuid, vendor_id, vendor_name
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 HOSTILE = [

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from shim.commands.claude_help import DOES, REFUSED, SUBCOMMANDS, manual
-from shim.commands.subcommands import SAME, SENTENCES, door
+from shim.commands.claude.claude_help import DOES, REFUSED, SUBCOMMANDS, manual
+from shim.commands.claude.subcommands import SAME, SENTENCES, door
 from shim.core.claude.argv.parse import FIRST_WORDS, FLAGS, KNOWN_SUBCOMMANDS
 
 

@@ -43,7 +43,7 @@ def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
     elif invocation.subcommand:
         said = _answer(invocation, installed)
     else:
-        from shim.commands.claude_help import manual
+        from shim.commands.claude.claude_help import manual
 
         said = Answer(manual())
     return printed(said)
@@ -61,7 +61,7 @@ def printed(said: Answer) -> int:
 def _answer(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
     name, words = str(invocation.subcommand), invocation.subcommand_args
     if "-h" in words or "--help" in words:
-        from shim.commands.claude_help import subcommand_manual
+        from shim.commands.claude.claude_help import subcommand_manual
 
         return Answer(subcommand_manual(name))
     action = next((word for word in words if not word.startswith("-")), "")

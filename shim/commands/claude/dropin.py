@@ -25,19 +25,19 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     try:
         invocation = parse(arguments, dialect=chosen or baked or "claude")
     except FrontendError as error:
-        from shim.commands.refusal import misread
+        from shim.commands.claude.refusal import misread
 
         return misread(error, arguments, installed, dialect=dialect_called(chosen or baked))
     if invocation.version or invocation.help or invocation.subcommand:
         early_signals.forget()
-        from shim.commands.subcommands import answer
+        from shim.commands.claude.subcommands import answer
 
         return answer(invocation, installed)
     if baked and not (chosen or invocation.own.shim_dialect):
         invocation = invocation.with_flags(shim_dialect=baked)
     if invocation.own.shim_explain:
         early_signals.forget()
-        from shim.commands.subcommands import Answer, printed
+        from shim.commands.claude.subcommands import Answer, printed
         from shim.commands.turn.explain import answer as explain
 
         text, status = explain(invocation, installed)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
             try:
                 return screen(invocation, installed, arguments)
             except ShimError as error:
-                from shim.commands.refusal import complain
+                from shim.commands.claude.refusal import complain
 
                 complain(error)
                 return 1
@@ -80,7 +80,7 @@ def serve(
         status = started.run(signals)
     except Exception as error:
         signals.started = True
-        from shim.commands.refusal import failed, record_refusal
+        from shim.commands.claude.refusal import failed, record_refusal
 
         if started is None and not isinstance(error, UnrecordedError):
             recorder = record_refusal(invocation, installed, arguments)

@@ -2,9 +2,9 @@
 
 import json
 
-from shim.conform.process import Object, Run, answer_to
-from shim.conform.runs import DENIAL, MESSAGES, REQUESTS, UNKNOWN_SUBTYPE
-from shim.conform.seen import (
+from shim.commands.conform.process import Object, Run, answer_to
+from shim.commands.conform.runs import DENIAL, MESSAGES, REQUESTS, UNKNOWN_SUBTYPE
+from shim.commands.conform.seen import (
     DROP_IN,
     Book,
     BrokenError,

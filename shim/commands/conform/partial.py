@@ -2,8 +2,8 @@
 
 import json
 
-from shim.conform.process import Object
-from shim.conform.seen import Book, BrokenError, Seen, Turn, blocks_of, broken_if, unseen_if
+from shim.commands.conform.process import Object
+from shim.commands.conform.seen import Book, BrokenError, Seen, Turn, blocks_of, broken_if, unseen_if
 from shim.core.reading.account import counted
 
 BOOK = Book()

@@ -196,7 +196,7 @@ def test_without_a_vendor_the_hint_lists_the_programs_on_path(box):
 )
 def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(inside, capfd, vendor, mode):
     """In this process: only the refusal matters, and it is the same code."""
-    from shim.commands.dropin import main
+    from shim.commands.claude.dropin import main
 
     trap = inside.program("trap", f"touch {inside.path}/started\n")
     os.environ["SHIM_BIN"] = trap
@@ -389,7 +389,7 @@ def test_the_version_is_said_wherever_it_is_asked_for(box, words):
 )
 def test_no_subcommand_of_claude_starts_a_vendor(inside, capfd, monkeypatch, word):
     """F11b"""
-    from shim.commands.dropin import main
+    from shim.commands.claude.dropin import main
     from shim.conversation import decide
 
     monkeypatch.setattr(decide, "Start", lambda *_: pytest.fail("a turn was begun"))
@@ -714,7 +714,7 @@ def _fixture(case):
 @pytest.mark.parametrize(("status", "told"), [(143, True), (129, True), (0, False), (1, False)])
 def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, told):
     """The signal was the loop's; whoever sent it kills us a moment later."""
-    from shim.commands import dropin
+    from shim.commands.claude import dropin
     from shim.core.claude.argv.invocation import Invocation
 
     class Recorder:

@@ -47,10 +47,10 @@ def check_conformance(
 
     Example: shim conform -- claude
     """
-    from shim.conform.judge import conform
-    from shim.conform.report import as_json as report
-    from shim.conform.report import draw, exit_code
-    from shim.conform.runs import LONG_PROMPT, PROMPT, TOOL_PROMPT, Options
+    from shim.commands.conform.judge import conform
+    from shim.commands.conform.report import as_json as report
+    from shim.commands.conform.report import draw, exit_code
+    from shim.commands.conform.runs import LONG_PROMPT, PROMPT, TOOL_PROMPT, Options
 
     for name, value in (("--prompt", prompt), ("--tool-prompt", tool_prompt), ("--long-prompt", long_prompt)):
         if value is not None and (not value.strip() or value.startswith("-") or "\0" in value):
