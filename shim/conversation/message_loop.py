@@ -23,7 +23,7 @@ from shim.process import strays
 if TYPE_CHECKING:
     from shim.channels.stdin import Source
     from shim.core.claude.control import Control
-    from shim.core.claude.control_answers import Wish
+    from shim.core.claude.control.wishes import Wish
     from shim.recording.recorder import Recorder
 
 # Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and then neither an answer
@@ -171,7 +171,7 @@ class MessageLoop(Loop):
 
     async def _obey(self, wishes: "list[Wish]") -> None:
         """Do what a line asked for, once its answer was written. A wish about one turn is never done to the next."""
-        from shim.core.claude.control_answers import Chosen, Decided, Forbidden, Interrupt
+        from shim.core.claude.control.wishes import Chosen, Decided, Forbidden, Interrupt
 
         number = self._number
         await self._control_lines()

@@ -17,7 +17,7 @@ from shim.process.spawn import Started, abandon
 
 if TYPE_CHECKING:
     from shim.core.claude.control import Control
-    from shim.core.claude.control_answers import Chosen
+    from shim.core.claude.control.wishes import Chosen
 
 
 class ChildPerTurn(ChildDriver):

@@ -26,7 +26,7 @@ from shim.process.child import Child
 
 if TYPE_CHECKING:
     from shim.core.claude.control import Control
-    from shim.core.claude.control_answers import Chosen
+    from shim.core.claude.control.wishes import Chosen
 
 SILENT_SECONDS = 0.2  # for the last bytes of a child that ended before it printed anything
 LATE_BYTES = 1024 * 1024  # the most that a pipe holds: all that a child wrote before its end is read

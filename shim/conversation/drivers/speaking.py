@@ -7,7 +7,7 @@ from shim.channels.stdout import Output
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
 from shim.core.claude.control import Control
-from shim.core.claude.control_answers import Chosen
+from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import LATER, NOW, Kinds, Message
 from shim.core.vendor.commands import Commands

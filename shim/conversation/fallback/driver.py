@@ -17,7 +17,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.fallback.candidates import Candidate, Candidates
 from shim.conversation.fallback.held_pump import HeldPump, Hold
-from shim.core.claude.control_answers import Chosen
+from shim.core.claude.control.wishes import Chosen
 from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.errors import PASSED_OVER, Tried

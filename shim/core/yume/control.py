@@ -13,8 +13,8 @@ of a message, is heard and means nothing. A frame that cannot be read is skipped
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.control import KIND_CHARACTERS, Control
-from shim.core.claude.control_answers import Chosen, Decided, Interrupt, Wish
+from shim.core.claude.control.control import KIND_CHARACTERS, Control
+from shim.core.claude.control.wishes import Chosen, Decided, Interrupt, Wish
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import LATER, read_line, read_message

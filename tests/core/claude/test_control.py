@@ -7,8 +7,9 @@ import pytest
 from ruling import policy
 from support import facts_of
 
-from shim.core.claude.control import QUESTIONS, Control
-from shim.core.claude.control_answers import ANSWERS, Chosen, Decided, Interrupt
+from shim.core.claude.control.answers import ANSWERS
+from shim.core.claude.control.control import QUESTIONS, Control
+from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
 from shim.core.claude.facts import Serving
 from shim.core.claude.permissions import CLOSED_STREAM, UNANSWERED, Decision, Permission, RuleChange
 from shim.core.reading.account import printable

@@ -8,7 +8,7 @@ from ruling import policy
 from support import facts_of
 
 from shim.core.claude.control import Control
-from shim.core.claude.control_answers import Decided, Forbidden
+from shim.core.claude.control.wishes import Decided, Forbidden
 from shim.core.claude.hooks.callbacks import Hooks, Seen, Verdict, read_verdict
 from shim.core.claude.permissions import Decision, Permission
 

@@ -6,7 +6,7 @@ import pytest
 from support import facts_of
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
-from shim.core.claude.control_answers import Chosen, Decided, Interrupt
+from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
 from shim.core.claude.messages import LATER
 from shim.core.claude.permissions import CLOSED_STREAM, Decision, Permission
 from shim.core.yume.control import DENIED, STOPPED, UNANSWERED, YumeControl

@@ -8,16 +8,9 @@ cannot be read is skipped with a word on stderr, where the real one ends (C13).
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.control_answers import (
-    ANSWERS,
-    Chosen,
-    Decided,
-    Forbidden,
-    Interrupt,
-    Lines,
-    RefusalError,
-    Wish,
-)
+from shim.core.claude.control.answers import ANSWERS, RefusalError
+from shim.core.claude.control.lines import Lines
+from shim.core.claude.control.wishes import Chosen, Decided, Forbidden, Interrupt, Wish
 from shim.core.claude.facts import Facts
 from shim.core.claude.hooks.callbacks import Seen, Verdict, Verdicts, bound, described, read_verdict
 from shim.core.claude.messages import NOW, Message, read_line, read_message

@@ -1,0 +1,5 @@
+"""The frontend's side of a conversation: its lines in, our answers out."""
+
+from shim.core.claude.control.control import Control
+
+__all__ = ["Control"]

@@ -1,0 +1,61 @@
+"""The lines for one frontend beside the conversation: answers to its requests, and the state of the session."""
+
+from collections.abc import Callable, Mapping
+
+from shim.core.claude.control.answers import RefusalError
+from shim.core.claude.facts import Facts
+from shim.core.reading.json_text import dump
+from shim.core.reading.limits import fit_line
+from shim.core.reading.typed import Any
+
+
+class Lines:
+    def __init__(self, facts: Facts, mint: Callable[[], str]) -> None:
+        self.facts: Facts = facts
+        self.complaints: list[str] = []
+        self.running = self.begun = False
+        self._mint = mint
+        self._lines: list[bytes] = []
+
+    def take(self) -> bytes:
+        """The lines for stdout, since the last call."""
+        data = b"".join((*self._lines, *self.facts.servers.take()))
+        self._lines.clear()
+        return data
+
+    def give_back(self, data: bytes) -> None:
+        """Lines that could not be written yet: they come first at the next `take`."""
+        if data:
+            self._lines.insert(0, data)
+
+    def state(self, state: str) -> None:
+        """Tell the session's state to a frontend that wants to know (contract 5.13)."""
+        if self.facts.rules.state_events and (self.running or state == "idle"):
+            hidden = {"sdk_host_only": True} if self.facts.rules.state_events == "host" else {}
+            self.system("session_state_changed", state=state, **hidden)
+
+    def system(self, subtype: str, **fields: object) -> None:
+        """A `system` line beside the conversation."""
+        line = {"type": "system", "subtype": subtype, **fields}
+        self._say(line | {"uuid": self._mint(), "session_id": self.facts.rules.session_id})
+
+    def _answer(self, identity: object, body: object) -> None:
+        response = {"subtype": "success", "request_id": identity}
+        if body is not None:
+            response["response"] = body
+        self._say({"type": "control_response", "response": response})
+
+    def _refuse(self, identity: object, refusal: RefusalError) -> None:
+        response = {"subtype": "error", "request_id": identity, "error": str(refusal)}
+        if refusal.code:
+            response["error_code"] = refusal.code
+        self._say({"type": "control_response", "response": response})
+
+    def _say(self, line: Mapping[str, Any]) -> None:
+        dumped = dump(line)
+        if len(dumped) > self.facts.rules.line_bytes:
+            dumped = dump(fit_line(line, self.facts.rules.line_bytes))
+        self._lines.append(dumped + b"\n")
+
+    def _complain(self, text: str) -> None:
+        self.complaints.append(f"{text}; the line was skipped\n")

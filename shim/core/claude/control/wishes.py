@@ -1,0 +1,29 @@
+"""What a frontend's line makes the session do."""
+
+from shim.core.claude.permissions import Decision, Permission
+from shim.core.reading.typed import NamedTuple
+
+
+class Interrupt(NamedTuple): ...
+
+
+class Chosen(NamedTuple):
+    """Another "model", "mode" or "effort" from the next request on; None is the vendor's own."""
+
+    what: str
+    value: str | None
+
+
+class Forbidden(NamedTuple):
+    """A hook denied a call that the vendor runs without asking."""
+
+    call: str
+    reason: str
+
+
+class Decided(NamedTuple):
+    permission: Permission
+    decision: Decision
+
+
+Wish = Interrupt | Chosen | Decided | Forbidden
