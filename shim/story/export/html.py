@@ -23,8 +23,8 @@ from shim.story.markdown_tree import tree_of
 from shim.story.story import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
-STYLES = ("look.css", "page.css")
-SCRIPTS = ("elements.js", "steps.js", "search.js", "replay.js", "timeline.js", "outline.js", "page.js")
+STYLES = ("look.css", "steps.css", "page.css")
+SCRIPTS = ("elements.js", "steps.js", "items.js", "search.js", "replay.js", "timeline.js", "outline.js", "page.js")
 TIMELINE_COLUMNS = 368  # of two points each, where the page is as wide as it gets
 MARKDOWN = frozenset(("text", "thinking", "result"))  # the kinds of steps whose text is a model's
 TREE_BYTES = 2_000_000  # of all trees as JSON; later texts are drawn as they were written

@@ -16,7 +16,7 @@ from rich_session import Script, everything, long
 from support import fixture_cases
 from sweeps import each, over, smallest
 
-from shim.story.export.html import ASSETS, SCRIPTS, TIMELINE_COLUMNS, export
+from shim.story.export.html import ASSETS, SCRIPTS, STYLES, TIMELINE_COLUMNS, export
 from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS, Exported
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
@@ -149,7 +149,7 @@ def test_nothing_in_the_page_is_loaded_from_anywhere(exported):
 
 
 def test_no_asset_ends_the_element_that_it_stands_in():
-    for name in (*SCRIPTS, "page.css"):
+    for name in (*SCRIPTS, *STYLES):
         with open(os.path.join(ASSETS, name), encoding="utf-8", newline="") as file:
             content = file.read()
         assert "</" not in content and "<!--" not in content and "\r" not in content, name
