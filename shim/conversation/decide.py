@@ -12,32 +12,28 @@ from shim.channels.prompt import read_file_option, read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_identity
 from shim.conversation.drivers.launcher import Launcher, Plan, serving
-from shim.conversation.drivers.setup import Setup, model_told, models_known
+from shim.conversation.drivers.setup import Setup, model_told
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
-    add_servers,
     check_session,
     checked,
     driven,
+    going_on,
     mode_of,
-    named_servers,
-    own_model,
     played,
-    prompts,
-    state_events,
     terminator,
     under,
     yume_mode_of,
 )
+from shim.conversation.session_facts import named_servers, session_facts
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.facts import Facts, SessionRules
 from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, FrontendError, ShimError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import parse_uuid
-from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
+from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.vendor.routing import routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
 from shim.state import config
@@ -54,7 +50,6 @@ if TYPE_CHECKING:
     from shim.core.vendor.vendor import Vendor
     from shim.recording.choice import Recordings
     from shim.recording.recorder import Recorder
-    from shim.state.store import Session
 
 
 class Asked(NamedTuple):
@@ -103,20 +98,21 @@ class Start:
         learn(self.environment, invocation.own.shim_config)
         check_names(self.settings)
         self.log = open_log(None if launches.dry else self.settings.log, redact=self.settings.redaction() != "none")
-        self.flat = DIALECTS[self.settings.dialect].flat
-        if self.flat:
+        flat = DIALECTS[self.settings.dialect].flat
+        if flat:
             invocation = yume_mode_of(invocation)
         self.recordings: Recordings | None = None
         self._played = played(invocation, self.environment)
-        self.resumed_id, self.resumed = self._resumed(invocation)
+        vendor = invocation.own.shim_vendor if self._played is None else REPLAY
+        self.resumed_id, self.resumed = going_on(invocation, vendor, self.cwd, self.environment)
         self.choice = self._choice(invocation, installed)
         self.listing = VendorList(
             self.choice.names,
             self.settings,
             self.environment,
             cwd=self.cwd,
-            flat=self.flat,
-            interactive=self.flat and invocation.permissions.permission_prompt_tool == "stdio",
+            flat=flat,
+            interactive=flat and invocation.permissions.permission_prompt_tool == "stdio",
         )
         self.settled = Settled()
         if self.listing.several:
@@ -130,9 +126,10 @@ class Start:
         invocation = invocation.with_flags(
             model=self.listing.model(self.vendor.name, self.choice.model), partial=partial
         )
+        self._servers: Mapping[str, Any] = {}
         if self.listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
             invocation = read_file_option(invocation)
-            named_servers(invocation, self.cwd)  # it refuses what names none
+            self._servers = named_servers(invocation, self.cwd)
         if not (self.listing.several or self.vendor.passthrough):
             invocation = self._settle(invocation)
         self.mode = mode_of(invocation)
@@ -156,18 +153,6 @@ class Start:
             if self.recorder is not None:
                 self.recorder.note(PASSED_OVER, started=False, **one.fact())
 
-    def _resumed(self, invocation: Invocation) -> "tuple[str | None, Session | None]":
-        """The session that goes on: the one that is named, or the last one of this directory."""
-        named = invocation.session.resume
-        if not (named or invocation.session.continue_last):
-            return None, None
-        from shim.state import store
-
-        if named:
-            return named, store.look_up(named, self.environment)
-        vendor = invocation.own.shim_vendor if self._played is None else REPLAY
-        return store.last(self.cwd, self.environment, vendor) or (None, None)
-
     def _settle(self, invocation: Invocation) -> Invocation:
         """The invocation under Claude's settings files; a real claude reads them itself."""
         self.settled = permissions(invocation, self.environment, self.cwd)
@@ -178,7 +163,7 @@ class Start:
 
         self.recordings = Recordings(path, self.cwd, self.environment)
         place = self.resumed.vendor_session if self.resumed and self.resumed.vendor == REPLAY else ""
-        return self.recordings.vendor(invocation.prompt, place, flat=self.flat)
+        return self.recordings.vendor(invocation.prompt, place, flat=self.listing.translated)
 
     def _choice(self, invocation: Invocation, installed: Mapping[str, str]) -> Choice:
         """The vendors that are meant, and the model for them."""
@@ -319,39 +304,25 @@ class Start:
         return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
 
     def _launcher(self, fresh: str, identity: str) -> Launcher:
-        invocation, session, permissions = self.invocation, self.invocation.session, self.invocation.permissions
-        resumed = None if session.fork_session else parse_uuid(self.resumed_id or "")
-        vendor, name = self.vendor, self.vendor.shown if self.recordings is None else self.recordings.asked
-        rules = SessionRules(
-            session.session_id or resumed or fresh,
-            self.cwd,
-            os.getpid(),
-            bypass=permissions.skip_permissions
-            or permissions.allow_skip_permissions
-            or self.mode == "bypassPermissions",
-            state_events=state_events(self.environment),
-            replays=invocation.streams.replay_user_messages,
-            line_bytes=self.settings.max_line_bytes,
-            checked=lambda model: own_model(model, facts.vendor),
-            told=lambda model: model_told(model, self._serving(facts.vendor), self.settings),
-            choosable=lambda: models_known(
-                self._serving(facts.vendor), self.settings, self.listing.environment(facts.vendor), self.cwd
-            ),
-        )
-        facts = Facts(
-            rules,
+        vendor, resumed = self.vendor, "" if self.invocation.session.fork_session else self.resumed_id
+        name = vendor.shown if self.recordings is None else self.recordings.asked
+        facts = session_facts(
+            self.invocation,
             serving(vendor, name=name, listens=self._listens(vendor)),
-            mode=self.mode,
-            model=invocation.model,
-            effort=invocation.limits.effort,
-            prompts=prompts(invocation),
-        )
-        add_servers(facts, invocation)
-        setup = Setup(
-            self.vendor,
-            invocation,
             self.settings,
-            self.environment if not self.listing.several else self.listing.environment(self.vendor.name),
+            session_id=self.invocation.session.session_id or parse_uuid(resumed or "") or fresh,
+            cwd=self.cwd,
+            environment=self.environment,
+            mode=self.mode,
+            servers=self._servers,
+            called=self._serving,
+            reached=self.listing.environment,
+        )
+        setup = Setup(
+            vendor,
+            self.invocation,
+            self.settings,
+            self.environment if not self.listing.several else self.listing.environment(vendor.name),
             self.cwd,
             self.log,
             self.recorder,
@@ -365,7 +336,7 @@ class Start:
         if self.settled.hooks and self._transcript():  # a hook is told the path, also of the first child
             from shim.channels.transcript import Transcript
 
-            facts.transcript = Transcript(self.environment, self.cwd, "").path(rules.session_id)
+            facts.transcript = Transcript(self.environment, self.cwd, "").path(facts.rules.session_id)
         return launcher
 
     def _serving(self, name: str) -> "Vendor":

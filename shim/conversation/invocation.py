@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from shim.channels.raw_output import tell
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import LEVELS, level
-from shim.core.claude.facts import Facts
 from shim.core.errors import ArgumentError, FrontendError, ModeError, UnknownSessionError
 from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
 from shim.core.reading.ids import vendor_id
-from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
-from shim.core.vendor.routing import PLAYS, check_model, chosen
+from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
+from shim.core.vendor.routing import PLAYS, check_model
 from shim.core.vendor.vendor import Vendor
 from shim.state.config import ONE_WAY, TWO_WAY, Settings
-from shim.vendors import VENDORS
 
 if TYPE_CHECKING:
     from shim.state.store import Session
@@ -131,43 +129,6 @@ def prompts(invocation: Invocation) -> bool:
     )
 
 
-def named_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
-    """The MCP servers of the command line: name → configuration. ArgumentError for what names none."""
-    if not invocation.configuration.mcp_config:
-        return {}
-    from shim.channels.mcp.configs import read_mcp_configs
-
-    return read_mcp_configs(invocation.configuration.mcp_config, cwd)
-
-
-def add_servers(facts: Facts, invocation: Invocation) -> None:
-    """MCP servers of the command line. Those of the frontend's own process are reached through its stdin only."""
-    servers = named_servers(invocation, facts.rules.cwd)
-    inside = [name for name, one in servers.items() if isinstance(one, dict) and one.get("type") == "sdk"]
-    facts.given_servers = {name: one for name, one in servers.items() if name not in inside}
-    if not inside:
-        return
-    if invocation.streams.input_format == "stream-json" or prompts(invocation):
-        facts.add_servers(inside)
-    else:
-        tell(f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(inside)})\n")
-
-
-def state_events(environment: Mapping[str, str]) -> str:
-    """Who is told the session's state: "visible", "host" or "" (contract 5.13)."""
-    if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
-        return "visible"
-    return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
-
-
-def own_model(model: str, vendor: str) -> str | None:
-    """The model for the rest of a conversation. ValueError for another vendor's model, or for a flag."""
-    own = chosen(model, vendor, VENDORS)
-    if own is not None:
-        check_model(own)
-    return own
-
-
 def checked(invocation: Invocation) -> Invocation:
     """The same invocation. FrontendError if a vendor could take a value for a flag or a path (threats: frontend)."""
     model, resume = invocation.model, invocation.session.resume
@@ -190,6 +151,21 @@ def checked(invocation: Invocation) -> Invocation:
         if directory.startswith("-"):
             raise FrontendError(f"--add-dir {directory[:60]!r} is not a directory")
     return invocation
+
+
+def going_on(
+    invocation: Invocation, vendor: str | None, cwd: str, environment: Mapping[str, str]
+) -> "tuple[str | None, Session | None]":
+    """The id of the session that goes on, and what is kept of it: the one that is named, or this folder's last one.
+
+    `vendor`: whose last one, where the frontend says so.
+    """
+    named = invocation.session.resume
+    if not (named or invocation.session.continue_last):
+        return None, None
+    from shim.state import store
+
+    return (named, store.look_up(named, environment)) if named else store.last(cwd, environment, vendor) or (None, None)
 
 
 def check_session(

@@ -1,8 +1,12 @@
 """What is decided before a turn begins: the vendor, the values that may pass, the terminator."""
 
+import sys
+
 import pytest
 
+from shim.channels.mcp import configs
 from shim.conversation.decide import Start
+from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import checked, terminator
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
@@ -219,3 +223,16 @@ def test_the_terminator_stands_where_a_frontend_waits_for_it(monkeypatch, words,
     if entrypoint:
         monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", entrypoint)
     assert terminator(parse(words), setting) == expected
+
+
+# -- the MCP servers of the command line -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("vendor", "times"), [("demo", 1), ("claude", 0)])
+def test_mcp_servers_are_read_once_and_for_a_real_claude_never(inside, monkeypatch, vendor, times):
+    read = []
+    monkeypatch.setattr(configs, "read_mcp_configs", lambda words, cwd: read.append(words) or {})
+    monkeypatch.setenv("SHIM_BIN", sys.executable)
+    words = ("--shim-vendor", vendor, "-p", "hi", "--mcp-config", "servers.json")
+    Start(parse(words), {}, launches=DryLauncher).plan()
+    assert read == [("servers.json",)] * times

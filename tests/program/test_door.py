@@ -21,7 +21,7 @@ BEFORE_THE_CHILD = {
     "shim.conversation.drivers.setup",
     "shim.conversation.fallback", "shim.conversation.fallback.candidates", "shim.conversation.fallback.choice",
     "shim.conversation.fallback.vendor_list",
-    "shim.conversation.invocation", "shim.conversation.wire",
+    "shim.conversation.invocation", "shim.conversation.session_facts", "shim.conversation.wire",
     "shim.core", "shim.core.dialects", "shim.core.errors", "shim.core.reading.ids",
     "shim.core.claude", "shim.core.claude.argv", "shim.core.claude.argv.invocation",
     "shim.core.claude.argv.parse", "shim.core.claude.facts", "shim.core.claude.argv.models", "shim.core.policy",

@@ -1,0 +1,95 @@
+"""What the answers to a frontend are made of when its session begins: its models, its mode, its MCP servers."""
+
+import os
+from collections.abc import Callable, Mapping
+
+from shim.channels.raw_output import tell
+from shim.conversation.drivers.setup import model_told, models_known
+from shim.conversation.invocation import prompts
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.facts import Facts, Serving, SessionRules
+from shim.core.policy.policy import BYPASS
+from shim.core.reading.typed import Any
+from shim.core.vendor.routing import check_model, chosen
+from shim.core.vendor.vendor import Vendor
+from shim.state.config import Settings
+from shim.vendors import VENDORS
+
+
+def session_facts(
+    invocation: Invocation,
+    serving: Serving,
+    settings: Settings,
+    *,
+    session_id: str,
+    cwd: str,
+    environment: Mapping[str, str],
+    mode: str,
+    servers: Mapping[str, Any],
+    called: Callable[[str], Vendor],
+    reached: Callable[[str], Mapping[str, str]],
+) -> Facts:
+    """The facts of a session that `serving` begins, with the MCP `servers` of the command line.
+
+    `called` gives the vendor of a name, and `reached` the environment in which that vendor is started: another one of
+    a list may serve later.
+    """
+    flags = invocation.permissions
+    rules = SessionRules(
+        session_id,
+        cwd,
+        os.getpid(),
+        bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
+        state_events=_state_events(environment),
+        replays=invocation.streams.replay_user_messages,
+        line_bytes=settings.max_line_bytes,
+        checked=lambda model: _own_model(model, facts.vendor),
+        told=lambda model: model_told(model, called(facts.vendor), settings),
+        choosable=lambda: models_known(called(facts.vendor), settings, reached(facts.vendor), cwd),
+    )
+    facts = Facts(
+        rules,
+        serving,
+        mode=mode,
+        model=invocation.model,
+        effort=invocation.limits.effort,
+        prompts=prompts(invocation),
+    )
+    _add_servers(facts, invocation, servers)
+    return facts
+
+
+def named_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
+    """The MCP servers of the command line: name → configuration. ArgumentError for what names none."""
+    if not invocation.configuration.mcp_config:
+        return {}
+    from shim.channels.mcp.configs import read_mcp_configs
+
+    return read_mcp_configs(invocation.configuration.mcp_config, cwd)
+
+
+def _add_servers(facts: Facts, invocation: Invocation, servers: Mapping[str, Any]) -> None:
+    """Those of the frontend's own process are reached through its stdin only."""
+    inside = [name for name, one in servers.items() if isinstance(one, dict) and one.get("type") == "sdk"]
+    facts.given_servers = {name: one for name, one in servers.items() if name not in inside}
+    if not inside:
+        return
+    if invocation.streams.input_format == "stream-json" or prompts(invocation):
+        facts.add_servers(inside)
+    else:
+        tell(f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(inside)})\n")
+
+
+def _state_events(environment: Mapping[str, str]) -> str:
+    """Who is told the session's state: "visible", "host" or "" (contract 5.13)."""
+    if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
+        return "visible"
+    return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
+
+
+def _own_model(model: str, vendor: str) -> str | None:
+    """The model for the rest of a conversation. ValueError for another vendor's model, or for a flag."""
+    own = chosen(model, vendor, VENDORS)
+    if own is not None:
+        check_model(own)
+    return own
