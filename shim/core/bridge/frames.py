@@ -1,0 +1,152 @@
+"""The frames between a host and its clients: one JSON object a line, both ways (design page "bridge", Frames).
+
+A frame has its `kind`; unknown keys are ignored, and so is an unknown kind of the host's. Times are milliseconds since
+1970. What a frame of each kind has:
+
+From a client (every one may have an `id`; the same id twice is one frame):
+
+    hello      protocol, client (its name), role ("drive" or "watch"), after (a cursor or null), replay (false: no
+               history), partial (false: no partial lines), knows (the optional kinds that it understands)
+    message    id, message ({"role": "user", "content": …}); an id that is a UUID becomes that of the line
+    answer     question, decision (the body of an answer to can_use_tool)
+    interrupt  nothing
+    model      model (a name, or null for the first one)
+    mode       mode (a permission mode)
+    take       nothing: this client drives from now on
+    release    nothing: nobody drives
+    end        nothing: the session ends
+    request    id, request (any other control request of Claude's)                             optional
+    reply      id (of an `ask`), response (the body of Claude's control_response)              optional
+
+From the host:
+
+    welcome    protocol, client (this client's name here), session, id, name, vendor, cwd, model, mode, pid, version,
+               generation, number (of the last line), state (an object as in `state`), driver, questions (the ids of
+               those that are open; each follows as a frame when the client is in sync), initialize, init, knows,
+               differs (only where the client's protocol is another one: a sentence)
+    line       number, generation, at, line; without `number` it is a partial line. `line` is always the last key
+    synced     number: what was said before the client came is told. Once
+    gap        from, to (numbers, both told), reason ("generation", "unknown", "slow" or "lost")
+    question   question (its id), at, request (the body of Claude's request)
+    settled    question, by (a client's name, or null), how (allow, deny, timeout, interrupt, cancelled, ended)
+    state      state, status, waitingFor, needs, detail (background page, section 3)
+    driver     client (its name, or null)
+    refused    id (or null), reason (a word of Reason), text (a sentence), driver (where another one drives)
+    bye        reason
+    accepted   id: what the frame asked for was done                                           optional
+    response   id, response (the body of Claude's control_response)                            optional
+    ask        id, request (a hook's or a server's, which this client brought)                 optional
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.core.reading.account import printable
+from shim.core.reading.json_text import dump
+
+PROTOCOL = 1
+KNOWS = ("accepted", "request", "response", "ask", "reply")  # the optional kinds that this version understands
+DRIVE, WATCH = "drive", "watch"
+ID_CHARACTERS = 200  # of an id; a longer one is refused, because the last ids are kept
+NAME_CHARACTERS = 64  # of a client's name
+LINE = b',"line":'
+
+
+class Cursor(NamedTuple):
+    """A place in a session's log: a life of its host, and the number of the last line that was seen."""
+
+    generation: int
+    number: int
+
+
+class Hello(NamedTuple):
+    """What a client says of itself."""
+
+    protocol: int
+    client: str
+    drives: bool
+    after: Cursor | None
+    replay: bool = True
+    partial: bool = True
+    knows: frozenset[str] = frozenset()
+
+
+class FrameError(ValueError):
+    """A frame that cannot be read. `str(error)` says what was found and what is allowed."""
+
+
+def frame(kind: str, **keys: object) -> bytes:
+    """One frame, with its newline."""
+    return dump({"kind": kind, **keys}) + b"\n"
+
+
+def line_frame(number: int, generation: int, at: int, line: bytes) -> bytes:
+    """The frame of a whole line, which is copied as it is."""
+    return b'{"kind":"line","number":%d,"generation":%d,"at":%d,"line":%b}\n' % (number, generation, at, line)
+
+
+def partial_frame(at: int, line: bytes) -> bytes:
+    """The frame of a partial line."""
+    return b'{"kind":"line","at":%d,"line":%b}\n' % (at, line)
+
+
+def said_line(raw: bytes) -> bytes:
+    """Claude's own line out of a `line` frame, byte for byte; b"" if there is none."""
+    begin = raw.find(LINE)
+    end = raw.rfind(b"}")
+    return raw[begin + len(LINE) : end] if 0 <= begin < end else b""
+
+
+def read_frame(raw: bytes) -> dict[str, Any]:
+    """A frame as an object with a `kind`. FrameError says what is wrong with it."""
+    try:
+        read = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise FrameError(f"a frame is one line of JSON, and this is none ({error})") from None
+    if not isinstance(read, dict):
+        raise FrameError("a frame is an object of JSON")
+    if not isinstance(read.get("kind"), str):
+        raise FrameError("a frame has its kind as a text")
+    return read
+
+
+def identity(said: Mapping[str, Any]) -> str:
+    """The id of a frame, "" for none."""
+    found = said.get("id")
+    if found is None:
+        return ""
+    if not isinstance(found, str) or not 0 < len(found) <= ID_CHARACTERS:
+        raise FrameError(f"an id is a text of 1 to {ID_CHARACTERS} characters")
+    return found
+
+
+def read_hello(said: Mapping[str, Any]) -> Hello:
+    """A client's first frame. A cursor that cannot be read is one that is not there: the whole log is said again."""
+    protocol, role, knows = said.get("protocol"), said.get("role"), said.get("knows")
+    if protocol.__class__ is not int or protocol < 1:
+        raise FrameError("hello has `protocol`, a number from 1")
+    if role not in (DRIVE, WATCH):
+        raise FrameError(f'hello has `role`, "{DRIVE}" or "{WATCH}"')
+    name = printable(str(said.get("client") or "client")[:NAME_CHARACTERS])[:NAME_CHARACTERS]
+    known = (word for word in knows if isinstance(word, str)) if isinstance(knows, list) else ()
+    return Hello(
+        protocol,
+        name,
+        role == DRIVE,
+        _cursor(said.get("after")),
+        said.get("replay") is not False,
+        said.get("partial") is not False,
+        frozenset(known) & frozenset(KNOWS),
+    )
+
+
+def _cursor(said: object) -> Cursor | None:
+    if said is None:
+        return None
+    found = said if isinstance(said, dict) else {}
+    generation, number = found.get("generation"), found.get("number")
+    if generation.__class__ is not int or number.__class__ is not int:
+        return Cursor(0, 0)
+    return Cursor(generation, number)

@@ -1,0 +1,53 @@
+"""The durable log of a session, as the hub and the host see it: a small port with many possible backends.
+
+The cast of a session is the first one. A suite of tests tries every backend (tests/bridge).
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol
+
+SAID = "O"  # a line of the conversation: numbered if it is whole, 0 for a question
+HEARD = "i"  # a line for the conversation: a message or an answer
+NOTED = "n"  # a fact, as JSON: a question that was settled, another driver
+
+
+class Record(NamedTuple):
+    """What is appended: SAID, HEARD or NOTED, when (milliseconds since 1970), one line without its newline.
+
+    Only whole lines of the conversation have a number; the number of others is 0.
+    """
+
+    letter: str
+    at: int
+    data: bytes
+    number: int = 0
+
+
+class Entry(NamedTuple):
+    """A whole line as it is read again."""
+
+    number: int
+    generation: int
+    at: int
+    line: bytes
+
+
+class Log(Protocol):
+    """Numbers go on over generations and have no holes but those of files that were dropped."""
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest line that is kept; one more than `last` if there is none."""
+
+    @property
+    def last(self) -> int:
+        """The number of the last line, 0 before there is one."""
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write them so that they survive the death of this process. OSError: none of them may be told."""
+
+    def read(self, after: int, most: int) -> Sequence[Entry]:
+        """The lines behind a number, at most so many; the first may have a higher number than the next one."""
+
+    def follow(self, after: int) -> AsyncIterator[Sequence[Entry]]:
+        """The lines behind a number, then those that come."""
