@@ -40,8 +40,21 @@ def read_prompt(
                 hint=f"put a prompt before {flag} or after --",
             )
         raise ArgumentError(NO_PROMPT)
+    _check_text(prompt)
+    return prompt
+
+
+def _check_text(prompt: str) -> None:
     if "\0" in prompt:
         raise FrontendError("the prompt contains a NUL character, which cannot be passed to a program")
+
+
+def read_background_prompt(invocation: Invocation, descriptor: int, limit: int) -> str:
+    """The prompt of a session that runs on its own, "" for none. An open stdin is waited for only shortly."""
+    given = invocation.prompt or ""
+    piped = _piped(descriptor, True, limit, None).rstrip("\r\n")
+    prompt = "\n".join(part for part in (given, piped) if part.strip())
+    _check_text(prompt)
     return prompt
 
 

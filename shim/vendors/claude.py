@@ -15,7 +15,10 @@ from shim.core.vendor.vendor import (
 from shim.core.vendor.versions import LoginProbe, VersionProbe
 
 # Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on stdin.
-_NOT_PASSED = ("print_mode", "output_format", "input_format", "verbose", "replay_user_messages", "version", "help")
+_NOT_PASSED = (
+    *("print_mode", "output_format", "input_format", "verbose", "replay_user_messages", "version", "help"),
+    "background",
+)
 
 
 def launch(request: Request) -> Launch:

@@ -27,6 +27,8 @@ DOES = {
     "continue_last": "resume the last session of this directory",
     "fork_session": "resume under a new id",
     "no_session_persistence": "keep no session",
+    "background": "let the session run on its own, and return: `shim help bridge`",
+    "name": "what people call the session",
     "system_prompt": "the system prompt",
     "system_prompt_file": "the system prompt, from a file",
     "append_system_prompt": "added to the system prompt",
@@ -78,7 +80,6 @@ REFUSED = (
     *("auto-mode", "code", "gateway", "import", "project", "purge", "remote-control", "rc", "remote", "bridge", "sync"),
     *("self-hosted-runner", "ultrareview"),
 )
-BACKGROUND = "--bg, --background"
 WIDTH, PARAGRAPH = 46, 118
 
 
@@ -87,8 +88,7 @@ def manual() -> str:
     claude = [_line(FLAGS[field], does) for field, does in DOES.items() if not field.startswith("shim_")]
     others = [f"  {spelling.strip()}" for spelling in FLAGS["other"].replace("\n", "|").split("|") if spelling.strip()]
     commands = [_line(name, does) for name, does in SUBCOMMANDS.items()]
-    others = [line for line in others if line.strip() != BACKGROUND]
-    refused = textwrap.wrap(", ".join((*REFUSED, BACKGROUND)), PARAGRAPH, initial_indent="  ", subsequent_indent="  ")
+    refused = textwrap.wrap(", ".join(REFUSED), PARAGRAPH, initial_indent="  ", subsequent_indent="  ")
     parts = (
         ("Options:", claude),
         ("Options of the shim:", mine),

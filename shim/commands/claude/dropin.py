@@ -33,6 +33,11 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.commands.claude.subcommands import answer
 
         return answer(invocation, installed)
+    if invocation.session.background:
+        early_signals.forget()
+        from shim.commands.claude.background import begin
+
+        return begin(invocation, installed, arguments)
     if baked and not (chosen or invocation.own.shim_dialect):
         invocation = invocation.with_flags(shim_dialect=baked)
     if invocation.own.shim_explain:

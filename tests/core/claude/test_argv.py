@@ -604,11 +604,18 @@ def test_a_word_that_the_real_one_takes_for_a_prompt_is_one(word: str) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--bg", "--background"])
-def test_a_background_session_is_refused(flag: str) -> None:
-    with pytest.raises(FrontendError, match="no background sessions"):
-        parse([flag, "hi"])
-    with pytest.raises(FrontendError, match=r"^--bg and --print conflict:"):
-        parse(["-p", flag, "hi"])
+def test_a_background_session_has_an_id_of_its_own_and_a_name(flag: str) -> None:
+    """B2, B8: what is given as its id is ignored, whatever it is."""
+    assert said("hi", flag, "-n", "my job") == {"prompt": "hi", "background": True, "name": "my job"}
+    expected = {"background": True, "session_id": "nonsense", "prompt": "hi"}
+    assert said(flag, "--session-id", "nonsense", "--", "hi") == expected
+
+
+@pytest.mark.parametrize("words", [["-p", "--bg"], ["--background", "hi", "--print"], ["--bg", "-p", "--help"]])
+def test_a_background_session_prints_nothing(words: list[str]) -> None:
+    """B7"""
+    with pytest.raises(FrontendError, match=r"^--bg and --print conflict: --print never starts"):
+        parse(words)
 
 
 def test_our_own_flags_before_a_subcommand_do_not_make_it_a_prompt() -> None:

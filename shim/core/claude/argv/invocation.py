@@ -19,13 +19,19 @@ class Streams(NamedTuple):
 
 
 class SessionFlags(NamedTuple):
-    """Which session the turn belongs to. `resume` is "" without a value, and canonical if it is a UUID."""
+    """Which session the turn belongs to. `resume` is "" without a value, and canonical if it is a UUID.
+
+    `background` lets the session live on its own; then `session_id` is any text, which is ignored. `name` is what
+    people call the session.
+    """
 
     session_id: str | None = None
     resume: str | None = None
     continue_last: bool = False
     fork_session: bool = False
     no_session_persistence: bool = False
+    background: bool = False
+    name: str | None = None
 
 
 class SystemPrompts(NamedTuple):

@@ -31,6 +31,8 @@ FLAGS = {
     "continue_last": "-c, --continue",
     "fork_session": "--fork-session",
     "no_session_persistence": "--no-session-persistence",
+    "background": "--bg, --background",
+    "name": "-n, --name <name>",
     "system_prompt": "--system-prompt <prompt>",
     "system_prompt_file": "--system-prompt-file <file>",
     "append_system_prompt": "--append-system-prompt <prompt>",
@@ -67,7 +69,7 @@ FLAGS = {
     # Claude's, and of no use here: known so that their values are never taken for the prompt.
     "other": """
         --agent <agent> | --agents <json> | --autocompact <window> | --await-initialize | --ax-screen-reader
-        --bare | --betas <betas...> | --bg, --background | --brief | --channels <servers...> | --chrome
+        --bare | --betas <betas...> | --brief | --channels <servers...> | --chrome
         --cloud [value] | --debug-file <path> | --desktop | --disable-slash-commands | --environment <id>
         --exclude-dynamic-system-prompt-sections | --file <specs...> | --forward-subagent-text
         --from-pr [value] | --ide | --include-hook-events | --initialize-fields <fields>
@@ -75,7 +77,7 @@ FLAGS = {
         --project-config-root <path> | --prompt-suggestions [value] | --remote-control, --rc [name]
         --resume-drops-turn <uuid> | --resume-session-at <uuid> | --safe-mode | --sdk-url <url>
         --session-mirror | --system-prompt-snapshot <mode> | --task-budget <tokens> | --teleport [session]
-        --thinking-display <display> | --tmux | -d, --debug [filter] | -n, --name <name> | -w, --worktree [name]
+        --thinking-display <display> | --tmux | -d, --debug [filter] | -w, --worktree [name]
     """,
 }
 
@@ -116,11 +118,13 @@ def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
     if set(fields.get("tools", ())) == {"default"}:
         del fields["tools"]
     given_id, resume = fields.get("session_id"), fields.get("resume")
-    fields["session_id"] = parse_uuid(given_id or "")
+    fields["session_id"] = given_id if fields.get("background") else parse_uuid(given_id or "")
     fields["resume"] = parse_uuid(resume or "") or resume
     if not prompt:
         fields["swallowed"] = reader.swallowed
     invocation = Invocation(prompt).with_flags(**fields)
+    if invocation.session.background and invocation.print_mode and not (invocation.version or invocation.subcommand):
+        raise FrontendError(PRINTED_BACKGROUND)
     if not (invocation.version or invocation.help or invocation.subcommand):
         lenient = dialect_called(invocation.own.shim_dialect or dialect).modes
         for fault in reader.faults:
@@ -340,14 +344,17 @@ def _amount(text: str) -> float:
     return amount if 0 < amount < float("inf") else 0.0
 
 
-# `--bg`: the beginning of the first is the real one's.
-BACKGROUND = "--bg"
-PRINTED_BACKGROUND = "--bg and --print conflict: a background session prints nothing", "leave one of them out"
-NO_BACKGROUND = "--bg: the shim in place of claude has no background sessions", "leave --bg out: the answer is printed"
+# The real one's, which says it before its help too (background page, B7).
+PRINTED_BACKGROUND = (
+    "--bg and --print conflict: --print never starts the interactive session that `claude agents` attaches to, so the "
+    "job would be unattachable. The prompt is the positional — drop --print: `claude --bg '<task>'`."
+)
 
 
 def _check_together(invocation: Invocation, given_id: str | None) -> None:
     """What is right alone and wrong beside something else (contract F3, F6), in the order Claude looks at it."""
+    if invocation.session.background:  # it has an id, and streams, of its own
+        return
     resumes = invocation.session.resume is not None or invocation.session.continue_last
     streams_in = invocation.streams.input_format == "stream-json"
     streams_out = invocation.streams.output_format == "stream-json"
@@ -358,8 +365,6 @@ def _check_together(invocation: Invocation, given_id: str | None) -> None:
         raise FrontendError("Error: Invalid session ID. Must be a valid UUID.", hint)
     if streams_in and not streams_out:
         raise FrontendError("Error: --input-format=stream-json requires output-format=stream-json.")
-    if (BACKGROUND, None) in invocation.leftovers.other:
-        raise FrontendError(*(PRINTED_BACKGROUND if invocation.print_mode else NO_BACKGROUND))
     out = "--output-format=stream-json."
     if invocation.streams.replay_user_messages and not streams_in:
         raise FrontendError(f"Error: --replay-user-messages requires both --input-format=stream-json and {out}")
