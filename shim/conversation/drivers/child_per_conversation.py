@@ -13,7 +13,7 @@ from shim.conversation.drivers.launcher import Launcher
 from shim.conversation.drivers.speaking import SpeakingDriver
 from shim.core.claude.control import Control
 from shim.core.claude.messages import Message
-from shim.core.claude.permissions import STOPPED, TURN_OVER, Decision, Permission
+from shim.core.claude.permissions import CLOSED_STREAM, STOPPED, TURN_OVER, Decision, Permission
 from shim.core.errors import ShimError
 from shim.core.vendor.commands import Ask, Command, Stage, TakeBack, TellChild
 from shim.core.vendor.pump import Pump
@@ -306,6 +306,8 @@ class ChildPerConversation(SpeakingDriver):
         try:
             await self._ask(Permission(request, call, tool, arguments, tool, arguments))
             return await answer.decision()
+        except FrontendGoneError:  # the turn finds out too; here it would end the relays of all calls
+            return Decision(False, message=CLOSED_STREAM)
         finally:
             self._calls.forget(request)
 

@@ -12,7 +12,7 @@ from shim.conversation.drivers.child_per_turn import ChildPerTurn
 from shim.conversation.drivers.driver import LATE_BYTES
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.control import Control
-from shim.core.claude.permissions import TURN_OVER, Permission
+from shim.core.claude.permissions import CLOSED_STREAM, TURN_OVER, Permission
 from shim.core.turn.outcome import Exit
 from shim.core.vendor.commands import Ask, Stage
 from shim.core.vendor.vendor import ExitRules
@@ -93,17 +93,36 @@ class Speech:
         return f"{decision.allow} {decision.message}".encode()
 
 
+def talking(tasks, paper):
+    """A driver with a child that stays, and the frontend's side of it."""
+    launcher = Launched(open_translation("demo", stable=True), 5.0)
+    launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules(), speaks="a:b", speech=Speech)
+    launcher.policy = SimpleNamespace(hooks=())
+    control = Control(facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now")
+    made = ChildPerConversation(launcher, paper, control, tasks)
+    made.pump, made._child = launcher.turns.pump(None), Listener()
+    return made, control
+
+
 @pytest.mark.anyio
 async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobody():
     """S16b: nothing follows an error result."""
-    launcher, paper = Launched(open_translation("demo", stable=True), 5.0), Paper()
-    launcher.vendor = SimpleNamespace(name="demo", exit=ExitRules(), speaks="a:b", speech=Speech)
-    control = Control(facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now")
+    paper = Paper()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            talking = ChildPerConversation(launcher, paper, control, tasks)
-            talking.pump, talking._child = launcher.turns.pump(None), Listener()
+            driver, control = talking(tasks, paper)
             permission = Permission("r", "c", "Bash", {}, "bash", {})
-            await talking.give(b"", (Stage.FINISHED, Ask(permission)))
-    assert talking._child.told == [f"False {TURN_OVER}".encode()]
+            await driver.give(b"", (Stage.FINISHED, Ask(permission)))
+    assert driver._child.told == [f"False {TURN_OVER}".encode()]
     assert not control.asking and b"control_request" not in paper.said
+
+
+@pytest.mark.anyio
+async def test_a_call_inside_the_frontend_is_denied_where_the_frontend_has_gone():
+    """The relays of other calls live on: only the turn says that nobody is there."""
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            driver, _ = talking(tasks, Paper(gone=True))
+            decision = await driver.judge("mcp__calc__add", {"a": 1})
+    assert (decision.allow, decision.message) == (False, CLOSED_STREAM)
+    assert not driver._calls.waits("inside-1")
