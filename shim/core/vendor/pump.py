@@ -12,6 +12,7 @@ from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.claude.permissions import Permission
 from shim.core.errors import ShimError, Tried
+from shim.core.reading.lines import INBOUND_BYTES
 from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.outcome import Exit, open_calls
 from shim.core.turn.terms import Terms
@@ -30,6 +31,10 @@ from shim.core.vendor.commands import (
     TellChild,
 )
 from shim.core.vendor.translation import Translation
+
+# Said into one turn: each is kept until it ends, since another child has to be told those that were not answered. Their
+# bytes have a limit too, INBOUND_BYTES, which the last of them may pass.
+STEERED_MESSAGES = 64
 
 Known = tuple[str | None, bool]  # the vendor's session, and whether it can go on
 
@@ -99,9 +104,11 @@ class Pump:
     def steerable(self) -> bool:
         """Whether a call of the turn runs, whose end the model hears together with a message, as the real one's does.
 
-        A message that comes while the model says its last words has a turn of its own.
+        A message that comes while the model says its last words has a turn of its own; so has one beyond the limits.
         """
-        return self._stage is Stage.RUNNING and bool(self.turn.open) and not (self.decided or self.finished)
+        running = self._stage is Stage.RUNNING and bool(self.turn.open) and not (self.decided or self.finished)
+        few = len(self.steered) < STEERED_MESSAGES
+        return running and few and sum(message.size for message in self.steered) < INBOUND_BYTES
 
     def steer(self, message: Message) -> None:
         """A message was said to the child in the middle of the turn."""

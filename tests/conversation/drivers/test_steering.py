@@ -162,6 +162,22 @@ async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(said):
 
 
 @pytest.mark.anyio
+async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered, monkeypatch):
+    monkeypatch.setattr("shim.core.vendor.pump.STEERED_MESSAGES", 2)
+    for text in ("second", "third", "fourth"):
+        await steered.hears(text)
+    assert steered.told == ["steer second!", "steer third!"] and steered.waiting == ["fourth"]
+
+
+@pytest.mark.anyio
+async def test_one_turn_takes_so_many_bytes_of_messages_and_the_others_wait(steered, monkeypatch):
+    monkeypatch.setattr("shim.core.vendor.pump.INBOUND_BYTES", 1000)
+    for text in ("second", "x" * 1000, "fourth"):
+        await steered.hears(text)
+    assert len(steered.told) == 2 and steered.waiting == ["fourth"]
+
+
+@pytest.mark.anyio
 async def test_nothing_is_said_into_a_turn_that_was_interrupted(steered):
     steered.driver._interrupted = True
     await steered.hears("second")
