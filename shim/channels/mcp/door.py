@@ -64,7 +64,7 @@ class Door:
     def entries(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
         """What a vendor is told of the servers: each is a command, which is a relay. OSError where there is no socket.
 
-        The token stands in the environment of the relay alone, so that nothing else that the vendor starts has it.
+        The ticket stands in the environment of the relay alone, so that nothing else that the vendor starts has it.
         """
         if self._socket is None:
             self._open()

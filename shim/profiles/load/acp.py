@@ -42,15 +42,8 @@ if TYPE_CHECKING:
     from shim.profiles.acp.calls import Form
     from shim.profiles.acp.stream import AcpTranslator
 
-RULES = (
-    "stream",
-    "event",
-    "report",
-    "stderr",
-    "exit_codes",
-    "adapter",
-    "unattended",
-)  # of no agent that only speaks it
+# Keys of other profiles: an agent that only speaks the protocol has none of them.
+RULES = ("stream", "event", "report", "stderr", "exit_codes", "adapter", "unattended")
 KEYS = (
     *("command", "argv", "permission_args", "tool_name", "server_tool", "signs", "questions", "input", "denied"),
     *("trailer", "notices", "model", "modes", "usage", "draft", "documents", "addresses", "asks", "listed"),
