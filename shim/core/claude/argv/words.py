@@ -1,0 +1,51 @@
+"""An Invocation → the words of Claude's command line again: for a conversation that another process runs."""
+
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import FLAGS
+
+# What is not the conversation's own: who asks it what and in which form, which session it is, how our run of it is
+# recorded and explained.
+OF_THE_FRONTEND = frozenset((
+    *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
+    *("session_id", "resume", "continue_last", "fork_session", "permission_prompt_tool"),
+    *("shim_terminator", "shim_explain", "version", "help"),
+))  # fmt: skip
+BACKGROUND = ("--bg", "--name")
+
+
+def conversation_words(invocation: Invocation, without: frozenset[str] = OF_THE_FRONTEND) -> list[str]:
+    """The words that mean the same conversation, without its prompt and without the fields `without`."""
+    words: list[str] = []
+    for field in FLAGS:
+        if field != "other" and field not in without:
+            words += _of_field(field, invocation.flag(field))
+    for name, value in invocation.leftovers.other:
+        if name not in BACKGROUND:
+            words += _spelled(name, _OTHER[name], value)
+    words += [name if value is None else f"{name}={value}" for name, value in invocation.leftovers.unknown]
+    return words
+
+
+def _of_field(field: str, value: object) -> list[str]:
+    name, arity = _spelling(FLAGS[field])
+    if value is None or value is False or (value == () and field != "tools"):
+        return []
+    if isinstance(value, tuple):  # no tool is not every tool
+        return [f"{name}={one}" for one in value] or [f"{name}="]
+    return _spelled(name, arity, None if value is True else str(value))
+
+
+def _spelled(name: str, arity: str, value: str | None) -> list[str]:
+    if value is None:
+        return [name]
+    return [name, value] if arity == "<" else [f"{name}={value}"]
+
+
+def _spelling(flag: str) -> tuple[str, str]:
+    """The first long name of a row, and what it takes: "<" one word, "[" maybe one, "..." many, "-" none."""
+    words = flag.split()
+    name = next(word.rstrip(",") for word in words if word.startswith("--"))
+    return name, "..." if words[-1].endswith("...>") else words[-1][0]
+
+
+_OTHER = dict(_spelling(flag) for flag in FLAGS["other"].replace("\n", "|").split("|") if flag.strip())

@@ -1,0 +1,31 @@
+"""An Invocation as words again."""
+
+import pytest
+
+from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.words import conversation_words
+
+SAYINGS = [
+    ["--model", "opus", "--permission-mode", "plan", "--max-turns", "3", "--max-budget-usd", "0.25"],
+    ["--allowedTools", "Bash(git log:*),Read", "--disallowed-tools", "Write Edit", "--add-dir", "/a", "/b c"],
+    ["--tools", ""],
+    ["--tools", "Read,Bash", "--strict-mcp-config", "--mcp-config", "{}", "file.json"],
+    ["--system-prompt", "", "--append-system-prompt", "-dash", "--settings", '{"a": 1}', "--setting-sources="],
+    ["--dangerously-skip-permissions", "--json-schema", "{}", "--effort", "high", "--fallback-model", "x"],
+    ["--debug", "--debug=api", "--betas", "one", "two", "--agent", "-x", "--unheard-of=7", "--strange"],
+    ["--shim-vendor", "demo", "--shim-config", "/c.toml"],
+]
+
+
+@pytest.mark.parametrize("said", SAYINGS, ids=lambda said: said[0])
+def test_words_of_a_conversation_mean_the_same_again(said):
+    invocation = parse(said)
+    invocation = invocation._replace(leftovers=invocation.leftovers._replace(swallowed=None))  # there is no prompt
+    assert parse(conversation_words(invocation)) == invocation
+
+
+def test_what_belongs_to_one_frontend_is_left_out():
+    frontend = ["-p", "a prompt", "--output-format", "stream-json", "--input-format", "stream-json", "--verbose"]
+    frontend += ["--include-partial-messages", "--replay-user-messages", "--permission-prompt-tool", "stdio"]
+    session = ["--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d", "--fork-session", "--name", "mine"]
+    assert conversation_words(parse([*frontend, *session, "--model", "opus"])) == ["--model", "opus"]
