@@ -18,7 +18,7 @@ BAD = EVIL + MARKUP
 SEEN = ("[red]m[/red]", "[link=http://evil.example]l[/link]", "\\x1b]52;c;eA==", "\\x9b2J", "\\u202e")
 
 SGR = r"\x1b\[[0-9;]*m"
-LIVE = r"\x1b\[\?25[lh]|\x1b\[2K|\x1b\[\d*A|\r"  # a spinner: the cursor, a line wiped, a line up
+LIVE = r"\x1b\[\?25[lh]|\r(\x1b\[\d+A)?(\x1b\[J)?|\x1b\[\d+C"  # below: the cursor hidden, rows up and wiped, a column
 
 
 def obeyed(drawn: str, *, live: bool = False) -> list[str]:

@@ -27,6 +27,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.story.reading import LINE_BYTES, objects
 from shim.story.story import Change, Story, text_of
 from shim.story.terminal.draw import Drawing
+from shim.story.terminal.paper import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
 END_SECONDS = 1.0  # from the second Ctrl-C until the drop-in is killed; its guard then ends the vendor
@@ -91,7 +92,7 @@ class LiveTurn:
                 change = selector.register if asking else lambda file, _: selector.unregister(file)
                 change(self._person.descriptor, selectors.EVENT_READ)
                 asks = asking
-            ready = {key.fileobj for key, _ in selector.select()}
+            ready = {key.fileobj for key, _ in selector.select(REFRESH_SECONDS if self._console.is_terminal else None)}
             if reader in ready:  # all that a pipe's writing end tells: nobody reads any more
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             if signals in ready:
@@ -111,6 +112,8 @@ class LiveTurn:
                     return
             if self._person is not None and self._person.descriptor in ready:
                 self._decide(self._person)
+            if not ready:
+                self._drawing.flush()
 
     def _reader(self) -> int | None:
         """Our stdout where it is a pipe, whose reader may leave while there is nothing to draw."""

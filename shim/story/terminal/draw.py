@@ -97,7 +97,7 @@ class Drawing:
             self._drew(said)
 
     def flush(self) -> None:
-        """Flush, for a reader of a pipe."""
+        """Flush, for a reader of a pipe; on a terminal draw what is going on now."""
         self._paper.flush()
 
     def close(self, ending: Iterable[str] = ()) -> None:

@@ -5,61 +5,49 @@ needed.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.text import Text
 
 from shim.core.reading.account import printable
+from shim.story.terminal.below import Below, Cursor
 
 MARKDOWN_CHARACTERS = 50_000  # of a text that is parsed as Markdown; a longer one is drawn as it is
 PREVIEW_CHARACTERS = 4000  # of the end of a streamed text
 PREVIEW_LINES = 12
-REFRESHES = 10  # per second, while something is awaited
+REFRESH_SECONDS = 0.1  # between two drawings of what is awaited; who draws calls `flush` as often
+FASTEST_SECONDS = 0.04  # between two drawings of a text that is streamed, however fast that is
 
 
-class HeldLive(Live):
-    """A live display that can be held still while something is printed above it.
+class Typed(NamedTuple):
+    """What a person types, below all else, and where the cursor stands in it."""
 
-    Its own thread draws it anew ten times a second. Without this it may do so after a print has measured how many lines
-    the display has, and before the print is written: then the print erases lines above the display.
-    """
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let nobody else draw."""
-        with self._lock:
-            yield
+    lines: RenderableType
+    cursor: Cursor
 
 
 class Paper:
-    """Draws lines and Markdown on a console. `live`: a terminal shows below what is going on now."""
+    """Draws lines and Markdown on a console. `live`: a terminal shows below what is going on now.
+
+    `typed` gives what a person types at a width, which is always shown then.
+    """
 
     def __init__(self, console: Console, *, live: bool = False) -> None:
         self.rich = console.is_terminal
+        self.typed: Callable[[int], Typed] | None = None
         self._console = console
         self._spinner = Spinner("dots")
         self._what = ""
         self._since = 0.0
         self._preview = ""
         self._open = False  # a line whose end a person types
-        self._live = (
-            HeldLive(
-                console=console,
-                get_renderable=self._waiting,
-                refresh_per_second=REFRESHES,
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            if live and self.rich
-            else None
-        )
+        self._moves = False  # something is awaited
+        self._drawn_at = 0.0
+        self._below = Below(console) if live and self.rich and not console.is_dumb_terminal else None
 
     @property
     def width(self) -> int:
@@ -85,7 +73,9 @@ class Paper:
 
     def _print(self, drawing: RenderableType) -> None:
         self.end_line()
-        with self._live.held() if self._live is not None else nullcontext():
+        if self._below is not None and self._shows:
+            self._below.say(drawing)
+        else:
             self._console.print(drawing)
 
     def ask(self, text: str) -> None:
@@ -106,38 +96,53 @@ class Paper:
             self._open = False
             self._console.file.write("\n")
 
-    def flush(self) -> None:
-        """Flush, for a reader of a pipe."""
+    def flush(self, *, at_once: bool = False) -> None:
+        """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a person has typed."""
         if not self.rich:
             self._console.file.flush()
+        elif self._below is not None and self._shows:
+            now = time.monotonic()
+            if at_once or self._below.waits or now - self._drawn_at >= FASTEST_SECONDS:
+                self._drawn_at = now
+                typed = None if self.typed is None else self.typed(self._console.width)
+                self._below.draw(self._goes_on(typed), None if typed is None else typed.cursor)
 
     # -- what is going on ----------------------------------------------------------------------------------
 
+    @property
+    def _shows(self) -> bool:
+        return not self._open and (self._moves or self.typed is not None)
+
     def wait(self, what: str) -> None:
-        if self._live is not None and not self._open:
-            if what != self._what:
+        if self._below is not None and not self._open:
+            if what != self._what or not self._moves:
                 self._what, self._since = what, time.monotonic()
             self._preview = ""
-            self._live.start()
+            self._moves = True
 
     def preview(self, fragment: str) -> None:
         """Show the end of a streamed text, which is drawn when it is whole."""
-        if self._live is not None and not self._open:
+        if self._below is not None and not self._open:
             self._preview = (self._preview + fragment)[-PREVIEW_CHARACTERS:]
-            self._live.start()
+            self._moves = True
 
     def rest(self) -> None:
         """Stop showing that something is awaited."""
-        if self._live is not None:
-            self._preview = ""
-            self._live.stop()
+        self._preview, self._moves = "", False
+        if self._below is not None:
+            if self._shows:
+                self.flush(at_once=True)
+            else:
+                self._below.stop()
 
-    def _waiting(self) -> RenderableType:
+    def _goes_on(self, typed: Typed | None) -> RenderableType:
         parts: list[Any] = []
         if self._preview:
             lines = Text(printable(self._preview)).wrap(self._console, max(self._console.width, 10))
             parts.append(Text(""))
             parts.append(Text("\n").join(lines[-PREVIEW_LINES:]))
-        seconds = time.monotonic() - self._since
-        self._spinner.update(text=Text(self._what + (f" {seconds:.0f} s" if seconds >= 2 else ""), style="dim"))
-        return Group(*parts, self._spinner)
+        if self._moves:
+            seconds = time.monotonic() - self._since
+            self._spinner.update(text=Text(self._what + (f" {seconds:.0f} s" if seconds >= 2 else ""), style="dim"))
+            parts.append(self._spinner)
+        return Group(*parts, *(() if typed is None else (typed.lines,)))

@@ -1,6 +1,5 @@
 """`shim show` as a person calls it: of a folder, in a pager; and what a long command shows while it works."""
 
-import io
 import os
 import pty
 import subprocess
@@ -10,14 +9,11 @@ from pathlib import Path
 
 import pytest
 from casting import cast_of_case
-from rich.console import Console
-from rich.text import Text
 from showing import conversation
 from support import case
 
 from shim.story.terminal import progress as shown_progress
 from shim.story.terminal.pager import pager
-from shim.story.terminal.paper import Paper
 from shim.story.terminal.progress import progress
 
 
@@ -113,27 +109,3 @@ def test_a_long_command_says_on_a_terminal_how_far_it_is(monkeypatch):
 
 def test_a_pipe_gets_no_progress(shim, folder):
     assert shim("cast", "list", str(folder))[2] == ""
-
-
-def test_while_something_is_printed_the_display_below_is_not_drawn():
-    """Its thread drew between measuring and printing: on a busy machine lines of `shim run` were erased."""
-    paper = Paper(Console(file=io.StringIO(), force_terminal=True, width=80), live=True)
-    free = []
-
-    def try_to_draw():
-        free.append(paper._live._lock.acquire(blocking=False))
-        if free[-1]:
-            paper._live._lock.release()
-
-    class Looks(Text):
-        def __rich_console__(self, console, options):
-            other = threading.Thread(target=try_to_draw)
-            other.start()
-            other.join()
-            yield from super().__rich_console__(console, options)
-
-    paper.wait("waiting")
-    paper.preview("some text")
-    paper.line(Looks("a line"))
-    paper.rest()
-    assert free == [False]

@@ -1,0 +1,125 @@
+"""What is drawn below a session: it is erased, whatever was said above it, and whatever became of the width."""
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+from screen import Screen
+
+from shim.story.terminal.below import Below, Cursor
+from shim.story.terminal.paper import Paper, Typed
+
+
+class Window:
+    """A console on a screen."""
+
+    def __init__(self, columns: int = 20, lines: int = 6) -> None:
+        self.screen = Screen(columns, lines)
+        self.console = Console(file=io.StringIO(), force_terminal=True, width=columns, height=lines, highlight=False)
+
+    def shown(self) -> list[str]:
+        """The rows, once what was written arrived."""
+        file = self.console.file
+        assert isinstance(file, io.StringIO)
+        self.screen.feed(file.getvalue())
+        file.seek(0)
+        file.truncate()
+        return self.screen.text.split("\n")
+
+    def resize(self, columns: int) -> None:
+        self.shown()
+        self.screen.resize(columns)
+        self.console.size = (columns, self.screen.lines)
+
+
+def test_what_is_said_stands_above_and_what_goes_on_is_drawn_once():
+    window = Window()
+    below = Below(window.console)
+    below.draw(Text("waiting 1 s\nfor it"))
+    below.say(Text("hello"))
+    below.say(Text("you"))
+    assert below.waits
+    below.draw(Text("waiting 2 s"))
+    assert window.shown() == ["hello", "you", "waiting 2 s"]
+    below.stop()
+    assert window.shown() == ["hello", "you", ""] and window.screen.cursor_shown
+
+
+def test_the_cursor_stands_where_a_person_types():
+    window = Window()
+    below = Below(window.console)
+    for number in range(9):  # further down than the screen is high
+        below.say(Text(f"line {number}"))
+        below.draw(Text("> ab\nkeys"), Cursor(1, 3))
+        window.shown()
+        assert (window.screen.row, window.screen.column) == (number + 1, 3) and window.screen.cursor_shown
+    assert window.shown() == [*(f"line {number}" for number in range(9)), "> ab", "keys"]
+
+
+def test_more_than_fits_the_screen_shows_its_end():
+    window = Window(lines=4)
+    below = Below(window.console)
+    below.draw(Text("\n".join("abcdefg")))
+    below.draw(Text("\n".join("hijklmn")))
+    assert window.shown() == ["l", "m", "n"]
+
+
+@pytest.mark.parametrize("columns", [5, 7, 19, 40])
+def test_a_terminal_that_changes_its_width_keeps_what_was_said_and_nothing_else(columns):
+    window = Window(lines=12)
+    below = Below(window.console)
+    below.say(Text("first"))
+    below.draw(Text("a preview as long as\nthe row\n> typed"), Cursor(0, 7))
+    window.resize(columns)
+    below.say(Text("next"))
+    below.draw(Text("> t"), Cursor(0, 3))
+    assert window.shown() == ["first", "next", "> t"]
+
+
+def test_the_same_is_not_written_twice():
+    window = Window()
+    below = Below(window.console)
+    below.draw(Text("waiting"))
+    window.shown()
+    below.draw(Text("waiting"))
+    assert window.console.file.getvalue() == ""  # type: ignore[attr-defined]
+
+
+# -- on paper ------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_of_a_session_stands_above_what_is_awaited():
+    window = Window(40)
+    paper = Paper(window.console, live=True)
+    paper.wait("waiting")
+    paper.preview("some text")
+    paper.flush()
+    assert any("some text" in row for row in window.shown())
+    paper.line(Text("a line"))
+    paper.rest()
+    assert window.shown() == ["a line", ""]
+
+
+def test_what_a_person_types_stays_when_nothing_is_awaited():
+    window = Window(40)
+    paper = Paper(window.console, live=True)
+    paper.typed = lambda width: Typed(Text(f"> hi {width}"), Cursor(0, 4))
+    paper.wait("waiting")
+    paper.flush()
+    paper.rest()
+    assert window.shown() == ["> hi 40"]
+    paper.typed = None
+    paper.rest()
+    assert window.shown() == [""]
+
+
+def test_a_terminal_that_can_do_nothing_gets_lines_only():
+    file = io.StringIO()
+    paper = Paper(Console(file=file, force_terminal=True, width=40, _environ={"TERM": "dumb"}), live=True)
+    paper.wait("waiting")
+    paper.preview("some")
+    paper.line(Text("a line"))
+    paper.flush()
+    paper.rest()
+    assert file.getvalue().split() == ["a", "line"]
