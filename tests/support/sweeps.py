@@ -107,7 +107,7 @@ def examples(count: int, *, full_count: int = 0, shrink: bool = False) -> settin
     """
     return settings(
         max_examples=(full_count if full and full_count else count) * MORE,
-        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+        phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])],
         derandomize=True,
         deadline=None,
         database=None,
