@@ -18,6 +18,7 @@ from shim.core.claude.argv import invocation as value
 from shim.core.claude.argv import parse as parser
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS, KNOWN_SUBCOMMANDS, parse, split_tools
+from shim.core.claude.argv.words import conversation_words
 from shim.core.errors import FrontendError, ShimError, VendorError
 from shim.core.reading.ids import parse_uuid
 
@@ -825,6 +826,23 @@ def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> No
     assert invocation.prompt is None or invocation.prompt in words
     assert parse(tuple(words)) == invocation
     assert hash(invocation) == hash(parse(words))
+
+
+@examples(250, full_count=1000, shrink=True)
+@given(WORDS)
+@example(["--tools="])
+@example(["--tools", "Bash(a b", "Read"])
+@example(["--resume", "--from-pr", "-d"])
+@example(["--max-budget-usd", "1e3", "--betas", "a", "b"])
+def test_the_flags_of_an_invocation_are_words_that_mean_the_same(words: list[str]) -> None:
+    try:
+        invocation = parse(words)
+    except FrontendError:
+        return
+    if not invocation.subcommand:
+        again = parse(conversation_words(invocation, frozenset()))
+        assert again.leftovers.other == invocation.leftovers.other
+        assert again._replace(prompt=invocation.prompt, leftovers=invocation.leftovers) == invocation
 
 
 # -- the module itself ---------------------------------------------------------------------------------------

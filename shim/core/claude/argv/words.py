@@ -8,9 +8,8 @@ from shim.core.claude.argv.parse import FLAGS
 OF_THE_FRONTEND = frozenset((
     *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
     *("session_id", "resume", "continue_last", "fork_session", "permission_prompt_tool"),
-    *("shim_terminator", "shim_explain", "version", "help"),
+    *("shim_terminator", "shim_explain", "version", "help", "background", "name"),
 ))  # fmt: skip
-BACKGROUND = ("--bg", "--name")
 
 
 def conversation_words(invocation: Invocation, without: frozenset[str] = OF_THE_FRONTEND) -> list[str]:
@@ -20,8 +19,7 @@ def conversation_words(invocation: Invocation, without: frozenset[str] = OF_THE_
         if field != "other" and field not in without:
             words += _of_field(field, invocation.flag(field))
     for name, value in invocation.leftovers.other:
-        if name not in BACKGROUND:
-            words += _spelled(name, _OTHER[name], value)
+        words += _spelled(name, _OTHER[name], value)
     words += [name if value is None else f"{name}={value}" for name, value in invocation.leftovers.unknown]
     return words
 
