@@ -8,9 +8,9 @@ that comes earlier waits. Its lines are JSON-RPC without the word `jsonrpc`.
 from collections.abc import Callable, Mapping
 
 from shim.core.claude.messages import Kinds, Message
+from shim.core.policy.rules import plain_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.acp.servers import UNNAMED
 from shim.profiles.rpc.form import Forms
 from shim.profiles.rpc.peer import Heard, Peer
 from shim.vendors import codex_settings
@@ -242,8 +242,8 @@ class Thread:
     def _open(self, heard: Heard) -> Heard:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""
         opening, known = self._opening, self._servers
-        own = {UNNAMED.sub("_", name): codex_settings.server(said) for name, said in opening.servers.items()}
-        named = [name for name in {**own, **known} if not UNNAMED.search(name)][:SERVERS]
+        own = {plain_name(name): codex_settings.server(said) for name, said in opening.servers.items()}
+        named = [name for name in {**own, **known} if name == plain_name(name)][:SERVERS]
         hooks = opening.hooks(named)
         try:
             state = codex_settings.switched_off(heard.result, judged=bool(hooks))

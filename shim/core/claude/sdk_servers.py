@@ -5,9 +5,9 @@ says becomes a control request of ours, and the frontend's answer goes back unde
 greeted by us too, as the real claude greets it, so that `init` and `mcp_status` can say what it has.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from shim.core.policy.rules import MCP, plain_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 
@@ -24,7 +24,6 @@ CLOSED = "the program that has this MCP server does not answer any more"
 FULL = f"more than {IN_FLIGHT} requests wait for the program that has this MCP server"
 TOO_LARGE = "the message of {size} bytes is too large for the program that has this MCP server (limit {limit})"
 LATE = "the program that has this MCP server has not answered within {seconds:g} s"
-_UNNAMED = re.compile(r"[^a-zA-Z0-9_-]")  # what no name of a tool has
 
 Message = Mapping[str, Any]
 
@@ -303,7 +302,7 @@ class SdkServers:
 
 def tool_name(server: str, tool: str) -> str:
     """Claude's name of a server's tool."""
-    return f"mcp__{_UNNAMED.sub('_', server)}__{_UNNAMED.sub('_', tool)}"
+    return f"{MCP}{plain_name(server)}__{plain_name(tool)}"
 
 
 def _described(tool: Message) -> dict[str, Any]:

@@ -10,11 +10,17 @@ WHOLE = (None, "", "*", ":*")
 MCP = "mcp__"
 SUBAGENT = "Task"
 EVERYTHING = "*"
+IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")  # characters of a tool's name
 
 
 def word_set(words: str) -> frozenset[str]:
     """The words of a text, for a table."""
     return frozenset(words.split())
+
+
+def plain_name(name: str) -> str:
+    """A name of MCP as it stands in the name of a tool: `my server` is `my_server`."""
+    return "".join([letter if letter in IN_NAMES else "_" for letter in name])
 
 
 class Rule(NamedTuple):

@@ -1,13 +1,11 @@
 """MCP servers of `--mcp-config` as the protocol has them."""
 
-import re
 from collections.abc import Iterable, Mapping
 
-from shim.core.policy.rules import MCP
+from shim.core.policy.rules import MCP, plain_name
 from shim.core.reading.typed import Any
 
 SERVERS = 100  # that one session may have
-UNNAMED = re.compile(r"[^a-zA-Z0-9_-]")  # what no name of a tool has
 
 
 def servers(named: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
@@ -22,7 +20,7 @@ def tool_of(template: str, names: Iterable[str], own: str) -> str:
     counts.
     """
     for name in sorted(names, key=len, reverse=True) if template else ():
-        server = UNNAMED.sub("_", name)
+        server = plain_name(name)
         beginning = template.partition("{tool}")[0].replace("{server}", server)
         if own.startswith(beginning) and len(own) > len(beginning):
             return f"{MCP}{server}__{own[len(beginning) :]}"

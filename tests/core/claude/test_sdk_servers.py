@@ -233,6 +233,7 @@ def test_the_number_of_servers_is_bounded_and_names_are_texts():
 
 def test_a_tool_is_called_as_claude_calls_it():
     assert tool_name("my server.x", "add/it") == "mcp__my_server_x__add_it"
+    assert tool_name("M-é9", "_") == "mcp__M-_9___"
 
 
 def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_others_are_its_own():
