@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shim.core.reading.json_text import dump
+from shim.profiles.rpc.peer import table
 from shim.profiles.run.values import unquoted
 from shim.vendors.codex_asking_hook import MARK
 from shim.vendors.codex_record import Call, calls_of
@@ -61,7 +62,7 @@ def called(item: Mapping[str, Any], here: Collection[str]) -> list[Call]:
     if kind == "fileChange":
         return changes(item)
     if kind == "mcpToolCall":
-        return [(f"mcp__{item['server']}__{item['tool']}", _table(item.get("arguments")))]
+        return [(f"mcp__{item['server']}__{item['tool']}", dict(table(item.get("arguments"))))]
     if kind == "collabAgentToolCall":
         return [("Task", {"description": item.get("tool"), "prompt": item.get("prompt") or ""})]
     if kind == "webSearch":
@@ -81,7 +82,7 @@ def returned(item: Mapping[str, Any]) -> tuple[object, bool]:
         error = item.get("error")
         if isinstance(error, dict):
             return str(error.get("message") or ""), True
-        return _table(item.get("result")).get("content") or "", failed
+        return table(item.get("result")).get("content") or "", failed
     if kind == "collabAgentToolCall":
         return dump(item.get("agentsStates")).decode(), failed
     return item.get("status") or "", failed
@@ -102,13 +103,9 @@ def questions(given: object) -> dict[str, Any]:
 
 def answers(own: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
     """The answers to `request_user_input`, by its ids of questions (Claude's are by their texts)."""
-    said = _table(changed.get("answers"))
+    said = table(changed.get("answers"))
     return {
         str(one.get("id")): {"answers": [str(said[str(one.get("question"))])]}
         for one in own.get("questions") or ()
         if isinstance(one, dict) and str(one.get("question")) in said
     }
-
-
-def _table(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -9,6 +9,7 @@ that makes codex ask it (`PreToolUse`). Those that nobody has reviewed run only 
 from collections.abc import Iterable, Mapping
 
 from shim.core.reading.typed import Any
+from shim.profiles.rpc.peer import table
 
 PROMPTING = {"default_tools_approval_mode": "prompt"}  # it asks about each tool of such a server
 DECIDING = ("preToolUse", "permissionRequest")
@@ -23,8 +24,8 @@ def servers(own: Mapping[str, Any], known: Mapping[str, Any], named: Iterable[st
     """
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys((*own, *named)):
-        tools = _table(_table(known.get(name)).get("tools"))
-        asking = {tool: {"approval_mode": "prompt"} for tool, said in tools.items() if "approval_mode" in _table(said)}
+        tools = table(table(known.get(name)).get("tools"))
+        asking = {tool: {"approval_mode": "prompt"} for tool, said in tools.items() if "approval_mode" in table(said)}
         found[name] = {**own.get(name, {}), **PROMPTING, **({"tools": asking} if asking else {})}
     return found
 
@@ -32,12 +33,12 @@ def servers(own: Mapping[str, Any], known: Mapping[str, Any], named: Iterable[st
 def server(said: Mapping[str, Any]) -> dict[str, Any]:
     """A server of MCP as codex has it."""
     if isinstance(said.get("url"), str):
-        return {"url": said["url"], "http_headers": dict(_table(said.get("headers")))}
+        return {"url": said["url"], "http_headers": dict(table(said.get("headers")))}
     arguments = said.get("args")
     return {
         "command": str(said.get("command") or ""),
         "args": [str(word) for word in arguments] if isinstance(arguments, list) else [],
-        "env": {str(key): str(value) for key, value in _table(said.get("env")).items()},
+        "env": {str(key): str(value) for key, value in table(said.get("env")).items()},
     }
 
 
@@ -52,10 +53,10 @@ def switched_off(listed: Mapping[str, Any], *, judged: bool) -> dict[str, dict[s
     if not isinstance(folders, list) or not folders:
         raise ValueError(UNKNOWN)
     for folder in folders:
-        hooks = _table(folder).get("hooks")
+        hooks = table(folder).get("hooks")
         if not isinstance(hooks, list):
             raise ValueError(UNKNOWN)
-        for hook in map(_table, hooks):
+        for hook in map(table, hooks):
             key, decides = hook.get("key"), hook.get("eventName") in DECIDING
             if not isinstance(key, str):
                 raise ValueError(UNKNOWN)
@@ -64,7 +65,3 @@ def switched_off(listed: Mapping[str, Any], *, judged: bool) -> dict[str, dict[s
             if decides or hook.get("trustStatus") not in ("trusted", "managed"):
                 found[key] = {"enabled": False}
     return found
-
-
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

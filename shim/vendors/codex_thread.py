@@ -12,7 +12,7 @@ from shim.core.policy.rules import plain_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.form import Forms
-from shim.profiles.rpc.peer import Heard, Peer
+from shim.profiles.rpc.peer import Heard, Peer, table
 from shim.vendors import codex_settings
 
 QUESTIONS = 1000  # of codex's that wait for their answer
@@ -217,7 +217,7 @@ class Thread:
             if heard.step != CONFIG:
                 return heard
         if heard.step == THREAD:
-            self.session = str(_table(heard.result.get("thread")).get("id") or "")
+            self.session = str(table(heard.result.get("thread")).get("id") or "")
             self.cwd = str(heard.result.get("cwd") or "")
             model = heard.result.get("model")
             if self._opening.model is None and isinstance(model, str):
@@ -231,13 +231,13 @@ class Thread:
             cwd = self._opening.cwd
             self.outbox += [self.peer.tell("initialized"), self.peer.ask(CONFIG, "config/read", cwd=cwd)]
         elif heard.step == CONFIG:
-            self._servers = _table(_table(heard.result.get("config")).get("mcp_servers"))
+            self._servers = table(table(heard.result.get("config")).get("mcp_servers"))
             self.outbox.append(self.peer.ask(HOOKS, "hooks/list", cwds=[self._opening.cwd]))
         elif heard.step == THREAD and self._waiting is not None:
             message, self._waiting = self._waiting, None
             self.outbox.append(self.prompt(message))
         elif heard.step == TURN:
-            self.begun(str(_table(heard.result.get("turn")).get("id") or ""))
+            self.begun(str(table(heard.result.get("turn")).get("id") or ""))
 
     def _open(self, heard: Heard) -> Heard:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""
@@ -301,7 +301,3 @@ def _form_of(message: Mapping[str, Any]) -> Heard | None:
     if isinstance(result, dict) and isinstance(result.get("thread"), dict):
         return Heard(THREAD, result)
     return Heard(CONFIG, {})
-
-
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
