@@ -1,20 +1,16 @@
 """codex driven by its app-server, so that a frontend is asked about each call. Measured with 0.169.0."""
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.argv.models import nearest
-from shim.core.claude.messages import Kinds, Message
+from shim.core.claude.messages import Message
 from shim.core.claude.permissions import QUESTION, Decision, Permission
 from shim.core.errors import FrontendError
 from shim.core.vendor.vendor import Launch, Request, Vendor
 from shim.profiles.rpc.form import told
+from shim.profiles.rpc.speech import LinkSpeech
 from shim.vendors import codex_rules
-from shim.vendors.codex_thread import TAKES, Opening, Thread
-
-if TYPE_CHECKING:
-    from shim.core.vendor.translator import Translator
+from shim.vendors.codex_thread import Opening, Thread
 
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 EFFORTS = ("low", "medium", "high", "xhigh")
@@ -23,23 +19,18 @@ DENIED = "The call was denied: {}"  # what its model is told, as another message
 UNCHANGED = "Not run: codex runs a call as it is or not at all, and the call was allowed with another input only."
 
 
-class CodexSpeech:
+class CodexSpeech(LinkSpeech[Thread]):
     """One app-server's ear."""
 
     def __init__(self) -> None:
-        self._thread = Thread()
+        super().__init__(Thread())
         self._request: Request | None = None  # that the child was started for, in the mode of now
-
-    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
-        """Who reads what it says: it has to know what was asked."""
-        reads: Any = translator  # a ThreadTranslator
-        return lambda turn, partial: reads(turn, partial=partial, thread=self._thread)
 
     def hello(self, request: Request) -> bytes:
         self._request, invocation = request, request.invocation
         system, effort = invocation.system, invocation.limits.effort
         texts = [text for text in (system.system_prompt, system.append_system_prompt) if text]
-        return self._thread.greet(
+        return self._link.greet(
             Opening(
                 cwd="" if request.policy is None else request.policy.place.cwd,
                 hooks=lambda servers: codex_rules.asking_hook(request, servers),
@@ -52,43 +43,25 @@ class CodexSpeech:
             )
         )
 
-    def follow(self, session: str) -> None:
-        """Nothing: codex said its thread itself."""
-
-    def heartbeat(self) -> bytes:
-        """Nothing: it has no signs of life."""
-        return b""
-
-    @property
-    def usable(self) -> bool:
-        return self._thread.usable
-
-    @property
-    def takes(self) -> Kinds:
-        return TAKES
-
-    def prompt(self, message: Message) -> bytes:
-        return self._thread.prompt(message)
-
     def steer(self, message: Message) -> bytes | None:
-        return self._thread.steer(message)
+        return self._link.steer(message)
 
     def untaken(self) -> int:
         """Those that codex refused, or had not put into the thread when the turn ended."""
-        untaken, self._thread.steering = self._thread.steering, 0
+        untaken, self._link.steering = self._link.steering, 0
         return untaken
 
     def interrupt(self) -> bytes:
-        return self._thread.stop()
+        return self._link.stop()
 
     def model(self, name: str | None) -> bytes | None:
         """From the next message on."""
-        return self._thread.set_model(name)
+        return self._link.set_model(name)
 
     def effort(self, level: str | None) -> bytes | None:
         """From the next message on; its own level is not known."""
         able = None if level is None else nearest(level, EFFORTS)
-        return None if able is None else self._thread.set_effort(able)
+        return None if able is None else self._link.set_effort(able)
 
     def mode(self, name: str) -> bytes | None:
         """codex asks about each call in every mode, and the policy answers; other words need another child."""
@@ -100,18 +73,18 @@ class CodexSpeech:
     def decide(self, permission: Permission, decision: Decision) -> bytes:
         """Yes to this call alone, or no. ValueError for a changed input, which codex has no word for."""
         request, choice, answers = permission.request, {"allow": decision.allow, "stop": decision.interrupt}, None
-        if request in self._thread.forms.open:
-            return self._thread.fill(request, decision.changed, **choice)
+        if request in self._link.forms.open:
+            return self._link.fill(request, decision.changed, **choice)
         if decision.allow and decision.changed is not None:
             if permission.tool != QUESTION:
                 raise ValueError(UNCHANGED)
             from shim.vendors.codex_items import answers as own
 
             answers = own(permission.own_arguments, decision.changed)
-        answer = self._thread.decide(request, answers=answers, words=told(decision.changed), **choice)
-        ours = permission.own_arguments.get("threadId") == self._thread.session  # a subagent cannot be told
+        answer = self._link.decide(request, answers=answers, words=told(decision.changed), **choice)
+        ours = permission.own_arguments.get("threadId") == self._link.session  # a subagent cannot be told
         explained = answer and ours and decision.message and not (decision.allow or decision.interrupt)
-        return answer + self._thread.explain(DENIED.format(decision.message)) if explained else answer
+        return answer + self._link.explain(DENIED.format(decision.message)) if explained else answer
 
 
 def two_way(base: Vendor) -> Vendor:

@@ -56,6 +56,8 @@ class Question(NamedTuple):
 class Thread:
     """One thread. It is greeted again when another child takes its place."""
 
+    takes = TAKES
+
     def __init__(self) -> None:
         self._reset()
 

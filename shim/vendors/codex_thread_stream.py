@@ -57,13 +57,13 @@ TALK = ("userMessage", "hookPrompt", "functionCallOutput", "plan", "enteredRevie
 
 
 class ThreadTranslator(Translator):
-    """`thread` is who tells codex; where a recording is read there is none, and it is only listened to."""
+    """`link` is who tells codex; where a recording is read there is none, and it is only listened to."""
 
     untyped = True
 
-    def __init__(self, turn: Turn, *, partial: bool = False, thread: Thread | None = None) -> None:
+    def __init__(self, turn: Turn, *, partial: bool = False, link: Thread | None = None) -> None:
         super().__init__(turn, partial=partial)
-        self.thread = thread or Thread()
+        self.thread = link or Thread()
         self._items: dict[str, Event] = {}
         self._asked: set[str] = set()  # items of MCP that a question was about
         self._agents: dict[str, str] = {}  # threads of subagents → the call that began each
@@ -95,7 +95,7 @@ class ThreadTranslator(Translator):
             turn.started(session_id=self.thread.session)
 
     def anew(self, turn: Turn) -> Translator:
-        return type(self)(turn, partial=self.partial, thread=self.thread)
+        return type(self)(turn, partial=self.partial, link=self.thread)
 
     @classmethod
     def heeds(cls, line: bytes) -> bool:

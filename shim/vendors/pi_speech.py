@@ -1,38 +1,31 @@
 """What pi is told through its stdin while it stays for a conversation (pi page, section 5)."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from shim.core.claude.argv.models import nearest
-from shim.core.claude.messages import Kinds, Message
+from shim.core.claude.messages import Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.json_text import dump
 from shim.core.vendor.tools import own_arguments
 from shim.core.vendor.vendor import Request
+from shim.profiles.rpc.speech import LinkSpeech
 from shim.vendors.pi import EFFORTS, TOOLS, asked
 from shim.vendors.pi_link import Link, Opening
-
-if TYPE_CHECKING:
-    from shim.core.vendor.translator import Translator
 
 PLAN = "plan"
 UNSAYABLE = "Not run: the call was allowed with an input that pi's {tool} has no words for: {input}"
 INTERRUPTED = "Interrupted by the user."
 
 
-class PiSpeech:
+class PiSpeech(LinkSpeech[Link]):
     """One pi's ear. Our extension asks about each call in every mode, so that a mode need not be told."""
 
     def __init__(self) -> None:
-        self._link = Link()
+        super().__init__(Link())
         self._mode = ""
         self._asks = True
-
-    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
-        """Who reads what it says: it has to know what was asked."""
-        reads: Any = translator  # a PiTalkTranslator
-        return lambda turn, partial: reads(turn, partial=partial, link=self._link)
 
     def hello(self, request: Request) -> bytes:
         self._mode, self._asks = request.permission_mode, asked(request)
@@ -43,24 +36,6 @@ class PiSpeech:
             asks_person=request.asks_person(),
         )
         return self._link.greet(opening)
-
-    def follow(self, session: str) -> None:
-        """Nothing: pi says its session itself."""
-
-    def heartbeat(self) -> bytes:
-        """Nothing: what pi answers while it works says no more than what it prints."""
-        return b""
-
-    @property
-    def usable(self) -> bool:
-        return self._link.usable
-
-    @property
-    def takes(self) -> Kinds:
-        return self._link.takes
-
-    def prompt(self, message: Message) -> bytes:
-        return self._link.prompt(message)
 
     def steer(self, message: Message) -> bytes | None:
         return self._link.steer(message)

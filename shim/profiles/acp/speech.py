@@ -1,23 +1,17 @@
 """What an agent of the protocol is told: its session, the messages, the answers to its questions."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from shim.core.claude.messages import Kinds, Message
 from shim.core.claude.permissions import Decision, Permission
 from shim.core.vendor.vendor import Request
 from shim.profiles.acp.blocks import FILE
 from shim.profiles.acp.link import Link, Opening
 from shim.profiles.acp.servers import servers
 from shim.profiles.acp.versions import FIRST, SECOND
-
-if TYPE_CHECKING:
-    from shim.core.vendor.translator import Translator
+from shim.profiles.rpc.speech import LinkSpeech
 
 UNCHANGED = "Not run: this agent runs a call as it is or not at all, and the call was allowed with another input only."
 
 
-class AcpSpeech:
+class AcpSpeech(LinkSpeech[Link]):
     """One agent's ear. `modes` are Claude's names of modes → the agent's; a mode without one is as `default`."""
 
     def __init__(
@@ -34,18 +28,13 @@ class AcpSpeech:
         `draft`: version 2 of the protocol is offered. `documents`: how a document is said to the agent.
         `addresses`: it takes no server of MCP that is a command.
         """
+        super().__init__(Link())
         self._documents = documents
         self._addresses = addresses
         self._version = (SECOND if draft else FIRST).number
-        self._link = Link()
         self._modes = modes
         self._tells_model = model
         self._mode = ""
-
-    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
-        """Who reads what it says: it has to know what was asked."""
-        reads: Any = translator  # an AcpTranslator
-        return lambda turn, partial: reads(turn, partial=partial, link=self._link)
 
     def hello(self, request: Request) -> bytes:
         invocation, self._mode = request.invocation, request.permission_mode
@@ -64,32 +53,6 @@ class AcpSpeech:
                 asks=request.asks_person(),
             )
         )
-
-    def follow(self, session: str) -> None:
-        """Nothing: the agent said its session itself."""
-
-    def heartbeat(self) -> bytes:
-        """Nothing: the protocol has no signs of life."""
-        return b""
-
-    @property
-    def usable(self) -> bool:
-        return self._link.usable
-
-    @property
-    def takes(self) -> Kinds:
-        return self._link.takes
-
-    def prompt(self, message: Message) -> bytes:
-        return self._link.prompt(message)
-
-    def steer(self, message: Message) -> bytes | None:
-        """None: a session has one prompt at a time."""
-        return None
-
-    def untaken(self) -> int:
-        """None: no message was steered."""
-        return 0
 
     def interrupt(self) -> bytes:
         return self._link.cancel()

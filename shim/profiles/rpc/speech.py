@@ -1,0 +1,59 @@
+"""What a program is told that says its session itself, asks over a link of its own, and has no signs of life."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from shim.core.claude.messages import Kinds, Message
+
+if TYPE_CHECKING:
+    from shim.core.vendor.translator import Translator
+
+
+class Link(Protocol):
+    """The half that knows what was asked: what the program says is read with it."""
+
+    usable: bool
+
+    @property
+    def takes(self) -> Kinds: ...
+
+    def prompt(self, message: Message) -> bytes: ...
+
+
+L = TypeVar("L", bound=Link)
+
+
+class LinkSpeech(Generic[L]):
+    """The half that speaks (`core.vendor.request.Speech`), as far as programs do not differ."""
+
+    def __init__(self, link: L) -> None:
+        self._link = link
+
+    def reader(self, translator: "type[Translator]") -> "Callable[..., Translator]":
+        reads: Any = translator  # one that takes a link
+        return lambda turn, partial: reads(turn, partial=partial, link=self._link)
+
+    @property
+    def usable(self) -> bool:
+        return self._link.usable
+
+    @property
+    def takes(self) -> Kinds:
+        return self._link.takes
+
+    def follow(self, session: str) -> None:
+        """Nothing: it said its session itself."""
+
+    def heartbeat(self) -> bytes:
+        """Nothing: what it would answer while it works says no more than what it prints."""
+        return b""
+
+    def prompt(self, message: Message) -> bytes:
+        return self._link.prompt(message)
+
+    def steer(self, message: Message) -> bytes | None:
+        """None, where a session has one prompt at a time."""
+        return None
+
+    def untaken(self) -> int:
+        return 0
