@@ -68,6 +68,18 @@ def result(text="Done.", error=None):
     return line
 
 
+def asking_child(box, returned):
+    """A vendor that asks about its call, and goes on once it has its answer; `box.recording` is what it was told."""
+    return box.fake(
+        HELLO,
+        ["hear", "go"],
+        ["out", ndjson(INIT, calls(), asks())],
+        ["hear", "control_response"],
+        ["record", str(box.recording)],
+        ["out", ndjson(returned, says("After."), result("After."))],
+    )
+
+
 def answer(question, **body):
     response = {"subtype": "success", "request_id": question, "response": body}
     return {"type": "control_response", "response": response}
@@ -122,14 +134,7 @@ def test_one_child_serves_every_message(box, talk):
 
 def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
     """C9"""
-    child = box.fake(
-        HELLO,
-        ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
-        ["hear", "control_response"],
-        ["record", str(box.recording)],
-        ["out", ndjson(returns("done"), says("After."), result("After."))],
-    )
+    child = asking_child(box, returns("done"))
     with talk(child, *ASKING) as running:
         running.say(user("go"))
         asked = question(running)
@@ -149,14 +154,7 @@ def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
 
 def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
     """C9"""
-    child = box.fake(
-        HELLO,
-        ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
-        ["hear", "control_response"],
-        ["record", str(box.recording)],
-        ["out", ndjson(returns("[Operation Cancelled] Reason: no way", True), says("After."), result("After."))],
-    )
+    child = asking_child(box, returns("[Operation Cancelled] Reason: no way", True))
     with talk(child, *ASKING) as running:
         running.say(user("go"))
         running.say(answer(question(running)["request_id"], behavior="deny", message="no way"))
@@ -212,14 +210,7 @@ def test_a_conversation_whose_last_turn_was_stopped_by_a_denial_is_exit_1(box, t
 
 def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
     """C9"""
-    child = box.fake(
-        HELLO,
-        ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
-        ["hear", "control_response"],
-        ["record", str(box.recording)],
-        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
-    )
+    child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
         running.say(user("go"))
         error = {"subtype": "error", "request_id": question(running)["request_id"], "error": "boom"}
@@ -233,14 +224,7 @@ def test_an_error_in_place_of_an_answer_is_a_denial(box, talk):
 
 def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk):
     """C9, P15"""
-    child = box.fake(
-        HELLO,
-        ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
-        ["hear", "control_response"],
-        ["record", str(box.recording)],
-        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
-    )
+    child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
         running.say(user("go"))
         question(running)
@@ -254,14 +238,7 @@ def test_a_stdin_that_ends_denies_what_was_asked_and_the_turn_goes_on(box, talk)
 
 def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk):
     box.settings("permission_timeout = 0.3\n")
-    child = box.fake(
-        HELLO,
-        ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
-        ["hear", "control_response"],
-        ["record", str(box.recording)],
-        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
-    )
+    child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
         running.say(user("go"))
         asked = question(running)
@@ -365,13 +342,7 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
 
 def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
     """C9, contract 5.13"""
-    child = box.fake(
-        HELLO,
-        ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
-        ["hear", "control_response"],
-        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
-    )
+    child = asking_child(box, returns("refused", True))
     with talk(child) as running:
         running.say(user("go"))
         done = running.hang_up()
@@ -386,14 +357,7 @@ def test_a_frontend_that_cannot_be_asked_denies_and_is_told(box, talk):
     [("Bash", True), ("Bash(touch:*)", True), ("Bash(rm:*)", False), ("Read", False), ("Bash(touch x)", True)],
 )
 def test_a_call_that_was_allowed_beforehand_is_not_asked_about(box, talk, rule, allowed):
-    child = box.fake(
-        HELLO,
-        ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
-        ["hear", "control_response"],
-        ["record", str(box.recording)],
-        ["out", ndjson(returns("it", not allowed), says("After."), result("After."))],
-    )
+    child = asking_child(box, returns("it", not allowed))
     with talk(child, f"--allowedTools={rule}") as running:
         running.say(user("go"))
         running.hang_up()
@@ -597,14 +561,7 @@ def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
 
 def test_hooks_hear_of_calls_and_their_denial_reaches_the_vendor(box, talk):
     """C11"""
-    child = box.fake(
-        HELLO,
-        ["hear", "go"],
-        ["out", ndjson(INIT, calls(), asks())],
-        ["hear", "control_response"],
-        ["record", str(box.recording)],
-        ["out", ndjson(returns("refused", True), says("After."), result("After."))],
-    )
+    child = asking_child(box, returns("refused", True))
     hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h0"]}], "Stop": [{"hookCallbackIds": ["h1"]}]}
     with talk(child, *ASKING) as running:
         running.say(control("i", "initialize", hooks=hooks), user("go"))

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from bench_real import FIRST, PROMPT, say
+from bench_real import FIRST, PROMPT, piped, say
 from clis import isolated_environment
 from programs import install
 from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, Vendor
@@ -40,21 +40,13 @@ class Times(NamedTuple):
 
 def converse(command: list[str], environment: Mapping[str, str], folder: Path) -> Times:
     began = time.monotonic()
-    process = subprocess.Popen(
-        command,
-        env=dict(environment),
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdin is not None and process.stdout is not None
+    process, told, said = piped(command, environment, folder)
     taken = []
     for _ in range(2):
-        process.stdin.write(MESSAGE)
-        process.stdin.flush()
+        told.write(MESSAGE)
+        told.flush()
         heard = 0.0
-        for line in process.stdout:
+        for line in said:
             if FIRST in line and not heard:
                 heard = time.monotonic() - began
             if b'"type":"result"' in line:
@@ -63,11 +55,11 @@ def converse(command: list[str], environment: Mapping[str, str], folder: Path) -
             raise SystemExit(f"{' '.join(command[-2:])} said nothing")
         taken.append(heard * 1000)
         began = time.monotonic()
-    process.stdin.close()
-    process.stdout.read()
+    told.close()
+    said.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    process.stdout.close()
+    said.close()
     return Times(*taken, (used.ru_utime + used.ru_stime) * 1000)
 
 

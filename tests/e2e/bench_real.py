@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from model_server import ModelServer
 from programs import install
@@ -34,9 +35,10 @@ GOAL_MS, UNKNOWN_GOAL_MS = 30, 60  # later than alone; where nothing is remember
 INITIALIZE = json.dumps({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize"}}) + "\n"
 
 
-def first_text(command: list[str], environment: Mapping[str, str], folder: Path, stdin: bytes) -> float:
-    """Seconds from the start of a command to the line that holds the model's first word."""
-    began = time.monotonic()
+def piped(
+    command: list[str], environment: Mapping[str, str], folder: Path
+) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
+    """A command that was started in a session of its own, its stdin and its stdout."""
     process = subprocess.Popen(
         command,
         env=dict(environment),
@@ -47,13 +49,20 @@ def first_text(command: list[str], environment: Mapping[str, str], folder: Path,
         start_new_session=True,
     )
     assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(stdin)
-    process.stdin.close()
+    return process, process.stdin, process.stdout
+
+
+def first_text(command: list[str], environment: Mapping[str, str], folder: Path, stdin: bytes) -> float:
+    """Seconds from the start of a command to the line that holds the model's first word."""
+    began = time.monotonic()
+    process, told, said = piped(command, environment, folder)
+    told.write(stdin)
+    told.close()
     seconds = 0.0
-    for line in process.stdout:
+    for line in said:
         if FIRST in line and not seconds:
             seconds = time.monotonic() - began
-    process.stdout.close()
+    said.close()
     if process.wait() or not seconds:
         raise SystemExit(f"{command[0]} said nothing (exit {process.returncode})")
     return seconds

@@ -95,6 +95,19 @@ def decide(running: Running, allow: bool) -> Line:
     return asked["request"]
 
 
+def interrupted(start: Start) -> None:
+    """A turn is interrupted, and the agent has heard its message when it answers the next one."""
+    with start(*ASKING, "--include-partial-messages") as running:
+        running.say(user("[[slow]]"))
+        running.read_until(b"Hold on")
+        running.say(control("i1", subtype="interrupt"))
+        running.read_until(b'"type":"result"')
+        running.say(user("[[memory]]"))
+        running.read_until(b"[[slow]] / [[memory]]")
+        done = running.hang_up()
+    assert [line["subtype"] for line in results(done)] == ["error_during_execution", "success"]
+
+
 # -- version 1, the Python package ------------------------------------------------------------------------------------
 
 
@@ -119,15 +132,7 @@ def test_a_command_runs_only_where_it_was_allowed(box: Box, peer: Start, allow: 
 
 
 def test_an_interrupt_leaves_the_agent_for_the_next_message(peer: Start) -> None:
-    with peer(*ASKING, "--include-partial-messages") as running:
-        running.say(user("[[slow]]"))
-        running.read_until(b"Hold on")
-        running.say(control("i1", subtype="interrupt"))
-        running.read_until(b'"type":"result"')
-        running.say(user("[[memory]]"))
-        running.read_until(b"[[slow]] / [[memory]]")
-        done = running.hang_up()
-    assert [line["subtype"] for line in results(done)] == ["error_during_execution", "success"]
+    interrupted(peer)
 
 
 def test_a_mode_is_set_in_the_session(peer: Start) -> None:
@@ -228,15 +233,7 @@ def test_a_command_of_version_2_runs_only_where_it_was_allowed(box: Box, second:
 
 @pytest.mark.full
 def test_an_interrupt_of_version_2_leaves_the_agent_for_the_next_message(second: Start) -> None:
-    with second(*ASKING, "--include-partial-messages") as running:
-        running.say(user("[[slow]]"))
-        running.read_until(b"Hold on")
-        running.say(control("i1", subtype="interrupt"))
-        running.read_until(b'"type":"result"')
-        running.say(user("[[memory]]"))
-        running.read_until(b"[[slow]] / [[memory]]")
-        done = running.hang_up()
-    assert [line["subtype"] for line in results(done)] == ["error_during_execution", "success"]
+    interrupted(second)
 
 
 def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(box: Box, second: Start) -> None:

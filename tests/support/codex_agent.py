@@ -2,18 +2,14 @@
 
 import json
 
-from support import STABLE_IDENTITY, terms_of
+from played import Played
 
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
-from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
-from shim.core.turn.outcome import Exit
 from shim.core.vendor.commands import Ask, TellChild
-from shim.core.vendor.pump import Pump
-from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Request
 from shim.vendors import find
 
@@ -53,17 +49,12 @@ def done(status="completed", turn=TURN, **fields):
     return said("turn/completed", turn={"id": turn, "status": status, "error": None} | fields)
 
 
-class Talk:
+class Talk(Played):
     """An app-server and what it is told; `lines` is what the frontend has."""
 
     def __init__(self, *words, resume=None, servers=None):
-        vendor = find("codex").program.two_way()
-        self.speech = vendor.speech()
-        reader = self.speech.reader(vendor.translator)
-        self.pump = Pump(
-            Translation(reader, terms_of("codex"), ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"]))
-        )
-        self.lines, self.told, self.asked = b"", b"", []
+        super().__init__(find("codex").program.two_way())
+        self.told = b""
         request = Request(parse_arguments(words), "", resume=resume, policy=Policy(place=Place("/w", "/h")))
         if servers is not None:
             request = request._replace(servers=request.servers._replace(given=servers))
@@ -77,9 +68,7 @@ class Talk:
         """A thread is open, and a turn runs in it."""
         return self.prompt().says(GREETED, CONFIG, LISTED, OPENED, BEGUN)
 
-    def says(self, *messages):
-        data = b"".join(json.dumps(message, separators=(",", ":")).encode() + b"\n" for message in messages)
-        said, commands = self.pump.feed(data)
+    def hears(self, said, commands):
         self.lines += said
         self.told += b"".join(command.line for command in commands if isinstance(command, TellChild))
         self.asked += [command.permission for command in commands if isinstance(command, Ask)]
@@ -87,11 +76,6 @@ class Talk:
 
     def answer(self, allow, place=0, **more):
         self.told += self.speech.decide(self.asked.pop(place), Decision(allow, **more))
-        return self
-
-    def end(self):
-        said, _ = self.pump.close(Exit(0, None))
-        self.lines += said
         return self
 
     @property

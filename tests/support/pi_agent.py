@@ -2,18 +2,14 @@
 
 import json
 
-from support import STABLE_IDENTITY, terms_of
+from played import Played
 
 from shim.core.claude.argv.parse import parse as parse_arguments
 from shim.core.claude.messages import Message
-from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
-from shim.core.turn.outcome import Exit
 from shim.core.vendor.commands import Ask, Stage, TellChild
-from shim.core.vendor.pump import Pump
-from shim.core.vendor.translation import Translation
 from shim.core.vendor.vendor import Request
 from shim.vendors import find
 
@@ -49,16 +45,12 @@ def question(identity="q1", call="c1", tool="bash", **given):
     }
 
 
-class Talk:
+class Talk(Played):
     """A pi and what it is told; `lines` is what the frontend has, `stages` how far its turn has come."""
 
     def __init__(self, *, mode="default", unheard="", model=None, flags=(), judge=None):
-        self.speech = find("pi").program.two_way().speech()
-        self.reader = self.speech.reader(find("pi").program.two_way().translator)
-        pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
-        self.pump = Pump(Translation(self.reader, terms_of("pi", judge=judge), pen))
-        self.lines, self.asked, self.stages = b"", [], []
-        self._told = []
+        super().__init__(find("pi").program.two_way(), judge=judge)
+        self.stages, self._told = [], []
         request = Request(
             parse_arguments(flags).with_flags(model=model), "", policy=Policy(place=Place("/w", "/h")), listens=True
         )
@@ -95,10 +87,6 @@ class Talk:
         answer = {"id": asked["id"], "type": "response", "command": kind, "success": not error}
         return answer | ({"error": error} if error else {"data": data} if data else {})
 
-    def says(self, *events):
-        data = b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
-        return self.hears(*self.pump.feed(data))
-
     def hears(self, said, commands):
         self.lines += said
         for command in commands:
@@ -117,11 +105,6 @@ class Talk:
         """The result of the turn, and the next one."""
         self.hears(*self.pump.finish())
         self.pump.begin()
-        return self
-
-    def end(self):
-        said, _ = self.pump.close(Exit(0, None))
-        self.lines += said
         return self
 
     @property

@@ -1,0 +1,30 @@
+"""A program that is played by hand, and that asks: its words in, the frontend's lines and its questions out."""
+
+import json
+
+from support import STABLE_IDENTITY, terms_of
+
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.turn.outcome import Exit
+from shim.core.vendor.pump import Pump
+from shim.core.vendor.translation import Translation
+
+
+class Played:
+    """`lines` is what the frontend has; `asked` what it was asked, for a class of `hears`."""
+
+    def __init__(self, vendor, **terms):
+        self.speech = vendor.speech()
+        self.reader = self.speech.reader(vendor.translator)
+        pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
+        self.pump = Pump(Translation(self.reader, terms_of(vendor.name, **terms), pen))
+        self.lines, self.asked = b"", []
+
+    def says(self, *messages):
+        data = b"".join(json.dumps(message, separators=(",", ":")).encode() + b"\n" for message in messages)
+        return self.hears(*self.pump.feed(data))
+
+    def end(self):
+        said, _ = self.pump.close(Exit(0, None))
+        self.lines += said
+        return self
