@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shim.commands.turn.granting import granting_rule
-from shim.commands.turn.person import Person
+from shim.commands.turn.question import question_of
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,7 @@ def test_the_rule_that_lets_a_call_run_lets_no_more_run_than_it_says(tool, argum
 
 
 def asked(**request):
-    person = Person(0, "/repo")
-    return person.question({"request_id": "q", "request": {"subtype": "can_use_tool", **request}})
+    return question_of("q", {"subtype": "can_use_tool", **request}, "/repo")
 
 
 def updates(question):

@@ -1,0 +1,1 @@
+"""`shim bridge`, and what the doors of background sessions share."""

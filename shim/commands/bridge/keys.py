@@ -1,0 +1,164 @@
+"""What a person types on a terminal that hands over every key: the keys, and one line that they edit. Pure."""
+
+import codecs
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+
+PASTE_CHARACTERS = 1_000_000  # of a paste; the rest of it is left out
+LINE_CHARACTERS = 1_000_000  # of a message that is typed
+ORDER_CHARACTERS = 64  # of an escape sequence; what goes on for longer is none
+KEPT_LINES = 100  # that the arrow up brings back
+
+ENTER, BACKSPACE, DELETE, LEFT, RIGHT, HOME, END, UP, DOWN = (
+    "enter", "backspace", "delete", "left", "right", "home", "end", "up", "down",
+)  # fmt: skip
+CTRL_C, CTRL_D, CTRL_L, CTRL_T, CTRL_Z, TAB = "ctrl-c", "ctrl-d", "ctrl-l", "ctrl-t", "ctrl-z", "tab"
+_NEWLINE, _KILL, _CUT, _WORD = "newline", "kill", "cut", "word"
+_PASTED = "\x1b[201~"  # the end of a paste
+PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"  # a terminal then says where a paste begins and ends
+
+_ORDER = re.compile(r"\x1b(?:\[([0-9;?<>]*)([@-~])|O(.)|([\r\n])|([^\[O]))")
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-9;?<>]*|O)?\Z")
+_LETTERS = {"A": UP, "B": DOWN, "C": RIGHT, "D": LEFT, "F": END, "H": HOME}
+_NUMBERS = {"1": HOME, "3": DELETE, "4": END, "7": HOME, "8": END}
+_CONTROL = {
+    "\x01": HOME, "\x02": LEFT, "\x03": CTRL_C, "\x04": CTRL_D, "\x05": END, "\x06": RIGHT, "\x08": BACKSPACE,
+    "\t": TAB, "\n": _NEWLINE, "\x0b": _CUT, "\x0c": CTRL_L, "\r": ENTER, "\x0e": DOWN, "\x10": UP, "\x14": CTRL_T,
+    "\x15": _KILL, "\x17": _WORD, "\x1a": CTRL_Z, "\x7f": BACKSPACE,
+}  # fmt: skip
+
+
+class Text(str):
+    """Characters that were typed or pasted, and are no key of their own."""
+
+    __slots__ = ()
+
+
+class Keys:
+    """Takes the bytes of a terminal apart. What is no key and no text is left out."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._paste: str | None = None  # since a paste began
+
+    def feed(self, data: bytes) -> list[str]:
+        """The keys: the names above, and `Text`. Characters that came at once are one text."""
+        begun, said = self._rest, self._decoder.decode(data)
+        # The key Esc is a sequence that has only begun; a key that follows it in another read is a key of its own.
+        said, self._rest = said if begun == "\x1b" and said[:1] not in "[O" else begun + said, ""
+        keys = list[str]()
+        while said:
+            if self._paste is not None:
+                said = self._pasted(said, keys)
+            elif said[0] == "\x1b":
+                said = self._ordered(said, keys)
+            elif (name := _CONTROL.get(said[0])) is not None:
+                keys.append(name)
+                said = said[1:]
+            elif said[0] < " ":
+                said = said[1:]
+            else:
+                end = next((at for at, one in enumerate(said) if one < " " or one == "\x7f"), len(said))
+                keys.append(Text(said[:end]))
+                said = said[end:]
+        return keys
+
+    def _ordered(self, said: str, keys: list[str]) -> str:
+        """Take an escape sequence. Returns what follows it."""
+        found = _ORDER.match(said)
+        if found is None:
+            if _UNFINISHED.match(said) and len(said) < ORDER_CHARACTERS:
+                self._rest = said  # the rest of it is on its way
+                return ""
+            return said[1:]
+        numbers, final, single, newline, _ = found.groups()
+        name = _NEWLINE if newline else _LETTERS.get(single or final or "")
+        if final == "~":
+            name = _NUMBERS.get(numbers)
+            self._paste = "" if numbers == "200" else None
+        keys += [name] if name is not None else []
+        return said[found.end() :]
+
+    def _pasted(self, said: str, keys: list[str]) -> str:
+        """Take a paste up to its end, which may come later. Returns what follows it."""
+        assert self._paste is not None
+        both = self._paste + said
+        text, ended, rest = both.partition(_PASTED)
+        if not ended:
+            kept = both[:PASTE_CHARACTERS]
+            # The end of a paste may come in two pieces, also behind the characters that are kept.
+            self._paste = kept if len(kept) == len(both) else kept + both[-len(_PASTED) + 1 :]
+            return ""
+        self._paste = None
+        text = text[:PASTE_CHARACTERS].replace("\r\n", "\n").replace("\r", "\n")
+        keys.append(Text("".join(one for one in text if one in "\n\t" or (one >= " " and one != "\x7f"))))
+        return rest
+
+
+class Editor:
+    """One message while it is typed; it may have several lines. `place` is the cursor's, in characters."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.place = 0
+        self._kept = deque[str](maxlen=KEPT_LINES)
+        self._shown = 0  # how far back the arrow up has gone
+
+    def press(self, key: str) -> str | None:
+        """Take a key. Returns the message when it is done, which empties the line."""
+        if isinstance(key, Text):
+            self._insert(key)
+        elif key == _NEWLINE:
+            self._insert("\n")
+        elif key == ENTER:
+            return self._done()
+        elif key in (UP, DOWN):
+            self._bring(1 if key == UP else -1)
+        elif key in _EDITS:
+            self.text, self.place = _EDITS[key](self.text, self.place)
+        return None
+
+    def put(self, text: str) -> None:
+        """Have this text in the line, with the cursor behind it."""
+        self.text, self.place, self._shown = text, len(text), 0
+
+    def _insert(self, text: str) -> None:
+        text = text[: max(LINE_CHARACTERS - len(self.text), 0)]
+        self.text = self.text[: self.place] + text + self.text[self.place :]
+        self.place += len(text)
+
+    def _done(self) -> str:
+        said = self.text
+        if said.strip():
+            self._kept.append(said)
+        self.put("")
+        return said
+
+    def _bring(self, step: int) -> None:
+        """Show an earlier or a later message."""
+        shown = min(max(self._shown + step, 0), len(self._kept))
+        if shown != self._shown:
+            self.put(self._kept[-shown] if shown else "")
+            self._shown = shown
+
+
+def _word_before(text: str, place: int) -> tuple[str, int]:
+    kept = text[:place].rstrip()
+    kept = kept[: max(kept.rfind(" "), kept.rfind("\n")) + 1]
+    return kept + text[place:], len(kept)
+
+
+# What a key makes of a text and of the place of the cursor.
+_EDITS: Mapping[str, Callable[[str, int], tuple[str, int]]] = {
+    BACKSPACE: lambda text, place: (text[: max(place - 1, 0)] + text[place:], max(place - 1, 0)),
+    DELETE: lambda text, place: (text[:place] + text[place + 1 :], place),
+    LEFT: lambda text, place: (text, max(place - 1, 0)),
+    RIGHT: lambda text, place: (text, min(place + 1, len(text))),
+    HOME: lambda text, place: (text, 0),
+    END: lambda text, place: (text, len(text)),
+    _KILL: lambda text, place: (text[place:], 0),
+    _CUT: lambda text, place: (text[:place], place),
+    _WORD: _word_before,
+}
