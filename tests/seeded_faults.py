@@ -75,7 +75,7 @@ AREAS = {
     "settings": "config find_program environment policy claude_settings files setup transcript threats",
     "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor versions drift",
-    "person": "run person explain setup",
+    "person": "run question explain setup",
 }
 
 
