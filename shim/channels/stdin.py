@@ -6,7 +6,7 @@ anyio is imported by the first read of the loop. Lines that are there before tha
 import os
 import select
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from shim.channels.tap import Tap
 
 CHUNK_BYTES = 256 * 1024
+
+
+class Inbound(Protocol):
+    """Where the lines of a frontend come from: our stdin, or the hub of a session that lives on its own.
+
+    limit  the most bytes of a line, and of lines that wait for their turn
+    lines  splits what `read` gives
+    heard  lines that came before the first `read`
+    """
+
+    limit: int
+    lines: LineSplitter
+    heard: list[bytes]
+
+    async def read(self) -> bytes:
+        """The next bytes, b"" at the end."""
 
 
 class Source:

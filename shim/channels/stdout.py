@@ -5,7 +5,7 @@ import select
 import socket
 import stat
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -23,6 +23,20 @@ WHOLE_BYTES = 1024 * 1024
 
 class FrontendGoneError(Exception):
     """Nobody reads our stdout any more."""
+
+
+class Outbound(Protocol):
+    """Where the lines for a frontend go: our stdout, or the hub of a session that lives on its own."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether a write failed although the reader has not gone: the disk is full."""
+
+    async def gone(self) -> None:
+        """Wait until the reader has gone; for ever if only a write can show that."""
+
+    async def write(self, data: bytes) -> None:
+        """Write all of `data`. FrontendGoneError if nobody takes it any more."""
 
 
 class Stdout:
@@ -121,7 +135,7 @@ class Output:
         output_format: str,
         *,
         verbose: bool,
-        stdout: Stdout,
+        stdout: Outbound,
         transcript: Transcript | None = None,
         history: "Pen | None" = None,
     ) -> None:

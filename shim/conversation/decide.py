@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from shim.channels.signals import Signals
     from shim.channels.stdin import Source
     from shim.conversation.fallback.candidates import Candidate, Candidates
-    from shim.conversation.wire import Run
+    from shim.conversation.wire import Ends, Run
     from shim.core.turn.terms import Pen
     from shim.core.vendor.vendor import Vendor
     from shim.recording.choice import Recordings
@@ -173,14 +173,14 @@ class Start:
         session = self.resumed.vendor if self.resumed else None
         return choose(invocation, installed, self.environment, self.settings.vendor, session=session, cwd=self.cwd)
 
-    def run(self, signals: "Signals") -> int:
-        """Start the child, then the loop; the exit status."""
+    def run(self, signals: "Signals", ends: "Ends | None" = None) -> int:
+        """Start the child, then the loop; the exit status. `ends` stand in the place of our stdin and stdout."""
         if self._hear is not None:
             self._asked = asked = self._hear(self)
             if asked.source is not None:
                 self.invocation = self.invocation.with_flags(input_format="stream-json")
         try:
-            return self._run(signals)
+            return self._run(signals, ends)
         except ShimError as error:
             error.vendor, error.tried = self.vendor.name, tuple(self.listing.skipped)
             raise
@@ -208,7 +208,7 @@ class Start:
         launcher.find()
         return launcher
 
-    def _run(self, signals: "Signals") -> int:
+    def _run(self, signals: "Signals", ends: "Ends | None") -> int:
         launcher, skipped = self._prepared(), [one.fact() for one in self.listing.skipped]
         self.log("vendor chosen", level="debug", vendor=self.vendor.name, place=self.choice.place, skipped=skipped)
         from shim.conversation.fallback.candidates import Candidate
@@ -216,7 +216,8 @@ class Start:
 
         first = Candidate(launcher, self._listens(self.vendor))
         launcher.standing.tried = tuple(self.listing.skipped)
-        run = Run(first, self.invocation, signals, transcript=self._transcript(), candidates=self._candidates(first))
+        candidates = self._candidates(first)
+        run = Run(first, self.invocation, signals, transcript=self._transcript(), candidates=candidates, ends=ends)
         signals.check()
         return self._serve(run)
 

@@ -21,7 +21,7 @@ from shim.core.vendor.pump import Pump
 from shim.process import strays
 
 if TYPE_CHECKING:
-    from shim.channels.stdin import Source
+    from shim.channels.stdin import Inbound
     from shim.core.claude.control import Control
     from shim.core.claude.control.wishes import Wish
     from shim.recording.recorder import Recorder
@@ -46,7 +46,7 @@ class MessageLoop(Loop):
         *,
         first: Message | None = None,
         control: "Control | None" = None,
-        source: "Source | None" = None,
+        source: "Inbound | None" = None,
         recorder: "Recorder | None" = None,
     ) -> None:
         super().__init__(output, recorder)
@@ -135,7 +135,7 @@ class MessageLoop(Loop):
 
     # -- the frontend's lines -----------------------------------------------------------------------------
 
-    async def _listen(self, source: "Source") -> None:
+    async def _listen(self, source: "Inbound") -> None:
         """Read stdin to its end, beside the turns."""
         try:
             await self._read(source)
@@ -146,7 +146,7 @@ class MessageLoop(Loop):
             self._fault = error
             self._working.cancel()
 
-    async def _read(self, source: "Source") -> None:
+    async def _read(self, source: "Inbound") -> None:
         control, lines = self._control, source.lines
         assert control is not None
         await self._control_lines()  # what was not taken before the loop ran

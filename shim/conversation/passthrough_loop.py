@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.channels.raw_output import COURTESY_SECONDS, offer, tell
-from shim.channels.stdin import Source
+from shim.channels.stdin import Inbound
 from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.driver import log_end
@@ -56,7 +56,7 @@ class PassthroughLoop(Loop):
     """One child for the whole conversation. `stream` takes the secrets out of its stderr."""
 
     def __init__(
-        self, launcher: Launcher, child: Child, output: Output, source: Source, stream: "Stream | None" = None
+        self, launcher: Launcher, child: Child, output: Output, source: Inbound, stream: "Stream | None" = None
     ) -> None:
         super().__init__(output, launcher.recorder)
         self._launcher = launcher

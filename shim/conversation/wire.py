@@ -5,20 +5,23 @@ the loop needs, such as anyio, is imported behind them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 
 from shim.channels.raw_output import offer, tell
 from shim.channels.stamps import fresh_uuid, now
 from shim.core.errors import ModeError, VendorError
-from shim.core.reading.typed import TYPE_CHECKING, Any
+from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
 from shim.process.spawn import abandon
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from anyio.abc import TaskGroup
 
     from shim.channels.mcp.door import Door
     from shim.channels.signals import Signals
-    from shim.channels.stdin import Source
-    from shim.channels.stdout import Output
+    from shim.channels.stdin import Inbound, Source
+    from shim.channels.stdout import Outbound, Output
     from shim.channels.transcript import Transcript
     from shim.conversation.drivers.driver import ChildDriver
     from shim.conversation.drivers.launcher import Launcher
@@ -31,10 +34,25 @@ if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
 
+class Ends(Protocol):
+    """What stands in the place of file descriptors 0 and 1: the frontends of a session that lives on its own."""
+
+    @property
+    def source(self) -> "Inbound":
+        """What they say."""
+
+    @property
+    def stdout(self) -> "Outbound":
+        """Who hears the conversation."""
+
+    def serving(self) -> "AbstractAsyncContextManager[object]":
+        """They come and go while the conversation runs."""
+
+
 class Run:
     """One conversation to be run: by `first`, or by one of the `candidates` that may answer in each other's place.
 
-    `transcript`: history lists will find it.
+    `transcript`: history lists will find it. `ends` stand in the place of our stdin and stdout.
     """
 
     def __init__(
@@ -45,6 +63,7 @@ class Run:
         *,
         transcript: bool,
         candidates: "Candidates | None" = None,
+        ends: Ends | None = None,
     ) -> None:
         self._first = first
         self._launcher = first.launcher
@@ -52,6 +71,7 @@ class Run:
         self._invocation = invocation
         self._signals = signals
         self._keeps = transcript
+        self._ends = ends
         self._transcript: Transcript | None = None
 
     @property
@@ -97,6 +117,8 @@ class Run:
             control = self._control()
             if not answers:
                 control.closed()
+            elif self._ends is not None:
+                return self._converse(control, prompt, self._ends.source)
             elif source is None:
                 from shim.channels.stdin import Source
 
@@ -111,7 +133,7 @@ class Run:
         finally:
             self._close()
 
-    def _converse(self, control: "Control", prompt: str | None, source: "Source | None") -> int:
+    def _converse(self, control: "Control", prompt: str | None, source: "Inbound | None") -> int:
         import anyio
 
         from shim.conversation.drivers.child_per_conversation import ChildPerConversation
@@ -135,7 +157,8 @@ class Run:
                 driver = self._one_of(drive(self._first), drive)
                 recorder = self._launcher.recorder
                 loop = MessageLoop(driver, output, first=first, control=control, source=source, recorder=recorder)
-                status = await loop.run(self._signals.pending)
+                async with nullcontext() if self._ends is None else self._ends.serving():
+                    status = await loop.run(self._signals.pending)
                 tasks.cancel_scope.cancel()
             return status
 
@@ -183,7 +206,6 @@ class Run:
     def _pass_through(self, started: "Started") -> int:
         import anyio
 
-        from shim.channels.stdin import Source
         from shim.conversation.passthrough_loop import PassthroughLoop
         from shim.process.child import Child
 
@@ -194,11 +216,19 @@ class Run:
             stderr = Stream({})
 
         async def conversation() -> int:
-            child, source = Child(started._replace(stdin=b"")), Source(recorder=launcher.recorder)
-            loop = PassthroughLoop(launcher, child, self._output(), source, stderr)
-            return await loop.run(self._signals.pending)
+            child = Child(started._replace(stdin=b""))
+            loop = PassthroughLoop(launcher, child, self._output(), self._source(), stderr)
+            async with nullcontext() if self._ends is None else self._ends.serving():
+                return await loop.run(self._signals.pending)
 
         return anyio.run(conversation)
+
+    def _source(self) -> "Inbound":
+        if self._ends is not None:
+            return self._ends.source
+        from shim.channels.stdin import Source
+
+        return Source(recorder=self._launcher.recorder)
 
     def _output(self) -> "Output":
         from shim.channels.stdout import Output, Stdout
@@ -219,7 +249,7 @@ class Run:
         return Output(
             invocation.streams.output_format,
             verbose=invocation.streams.verbose,
-            stdout=Stdout(recorder=self._launcher.recorder),
+            stdout=Stdout(recorder=self._launcher.recorder) if self._ends is None else self._ends.stdout,
             transcript=self._transcript,
             history=pen.history,
         )

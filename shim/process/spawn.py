@@ -114,7 +114,7 @@ def spawn(
 
 def _start(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> "AnyProcess":
     """The started process. OSError where the system refuses it, ValueError for words that it cannot be given."""
-    _close_on_exec()
+    keep_own()
     ends: list[int] = []
     try:
         for _ in range(3 if feed else 2):
@@ -165,7 +165,7 @@ def _start_by_subprocess(
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _close_on_exec() -> None:
+def keep_own() -> None:
     """Keep from the child the descriptors that our own parent left open. Those that Python opened never reach it."""
     try:
         names = os.listdir("/dev/fd")

@@ -53,6 +53,21 @@ class VendorSettings(NamedTuple):
     timeouts: Mapping[str, float] = {}
 
 
+class BridgeSettings(NamedTuple):
+    """Of sessions that live on their own; each is `bridge` or `bridge_…` in the file.
+
+    every    each conversation is one
+    idle     seconds without a frontend, a turn and a question, after which one ends
+    days     that what is kept of one stays after its end
+    answers  "any" frontend that may drive answers its questions, or the "owner", who drives or drove last
+    """
+
+    every: bool = False
+    idle: float = 3600.0  # a person comes back from a meeting; the real one waits as long
+    days: float = 30.0
+    answers: str = "any"
+
+
 class Settings(NamedTuple):
     """The settings, each with the default of the surface page."""
 
@@ -74,6 +89,7 @@ class Settings(NamedTuple):
     record_max_bytes: int = RECORD_BYTES
     models: Mapping[str, str] = {}
     tui: str = "none"
+    bridge: "BridgeSettings" = BridgeSettings()
     path: str = ""  # of the file that they were read from
 
     def mistake(self, keys: Keys, allowed: Collection[str], found: object) -> FrontendError:
@@ -123,6 +139,10 @@ KEYS = {
     "dialect": TEXT,
     "terminator": TEXT,
     "tui": TEXT,
+    "bridge": SWITCH,
+    "bridge_idle": SECONDS,
+    "bridge_days": NUMBER,
+    "bridge_answers": TEXT,
     "record": TEXT,
     "record_strict": SWITCH,
     "record_max_bytes": NUMBER,
@@ -163,6 +183,7 @@ CHOICES = {
     "redact": ("casts", "all", "none"),
     "terminator": ("auto", "message_stop", "dollar", "none"),
     "tui": ("none", "vendor"),
+    "bridge_answers": ("any", "owner"),
 }
 
 
@@ -210,6 +231,7 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
         record_max_bytes=_bytes_of(path, table, "record_max_bytes", RECORD_BYTES, LEAST_RECORD_BYTES),
         terminator=_choice(path, "terminator", invocation.own.shim_terminator, environment, table, "auto"),
         tui=_choice(path, "tui", None, environment, table, "none"),
+        bridge=_bridge(path, environment, table),
         end_grace=float(table.get("end_grace", 2.0)),
         transcripts=bool(table.get("transcripts", True)),
         max_line_bytes=min(line_bytes, dialect.line_bytes or line_bytes),
@@ -221,6 +243,22 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
         vendors=_in_place_of(installed.get("replaced", ""), vendors),
         models=models,
         path=path,
+    )
+
+
+SWITCHED = {"1": True, "true": True, "0": False, "false": False}
+
+
+def _bridge(path: str, environment: Mapping[str, str], table: Table) -> BridgeSettings:
+    given = environment.get("SHIM_BRIDGE")
+    if given and given not in SWITCHED:
+        raise _unlisted("SHIM_BRIDGE", given, SWITCHED)
+    usual = BridgeSettings()
+    return BridgeSettings(
+        every=SWITCHED[given] if given else bool(table.get("bridge", usual.every)),
+        idle=float(table.get("bridge_idle", usual.idle)),
+        days=float(table.get("bridge_days", usual.days)),
+        answers=_choice(path, "bridge_answers", None, environment, table, usual.answers),
     )
 
 

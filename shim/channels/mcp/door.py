@@ -4,11 +4,9 @@ It stands in a folder of ours with a random name that nobody else may enter. Who
 a ticket first, which only the environment of a relay has; it names the server.
 """
 
-import os
 import secrets
 import shutil
 import socket
-import struct
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -20,7 +18,7 @@ import orjson
 from anyio.abc import TaskGroup
 
 from shim.channels.mcp.relay import SOCKET, TICKET
-from shim.channels.mcp.socket_folder import NAME, new_folder
+from shim.channels.mcp.socket_folder import NAME, new_folder, same_user
 from shim.core.claude.permissions import STOPPED, Decision
 from shim.core.claude.sdk_servers import FULL, IN_FLIGHT, SdkServers
 from shim.core.reading.lines import LineSplitter
@@ -114,7 +112,7 @@ class Door:
 
     def _let_in(self, link: socket.socket, tasks: TaskGroup) -> None:
         link.setblocking(False)
-        if self.connections >= CONNECTIONS or not _ours(link):
+        if self.connections >= CONNECTIONS or not same_user(link):
             link.close()
             return
         self.connections += 1
@@ -253,15 +251,3 @@ async def _read(link: socket.socket) -> bytes:
             continue
         except OSError:
             return b""
-
-
-def _ours(link: socket.socket) -> bool:
-    """Whether a process of our own user has connected."""
-    try:
-        if hasattr(socket, "SO_PEERCRED"):
-            _, user, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        else:  # struct xucred of macOS and the BSDs: its version, then the user
-            _, user = struct.unpack("2I", link.getsockopt(0, 1, 76)[:8])
-    except (OSError, struct.error):
-        return False
-    return bool(user == os.getuid())

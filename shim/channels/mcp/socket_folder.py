@@ -1,9 +1,9 @@
-"""A folder for a socket of ours, and those that processes of ours left behind that were killed."""
+"""A folder for a socket of ours, those that killed processes of ours left behind, and who may be at the other end."""
 
 import os
 import socket
 import stat
-import tempfile
+import struct
 import time
 from contextlib import suppress
 from itertools import islice
@@ -21,6 +21,8 @@ def new_folder() -> str:
 
     What was left behind beside it is removed: nobody else would, because SIGKILL leaves a process no time for that.
     """
+    import tempfile  # costs some milliseconds, and most sockets need no folder of their own
+
     for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
         if place and len(os.fsencode(place)) <= PATH_BYTES - len(f"/{PREFIX}/{NAME}") - RANDOM_CHARACTERS:
             with suppress(OSError):
@@ -69,3 +71,15 @@ def _refused(path: str) -> bool:
         except OSError:
             return False
     return False
+
+
+def same_user(link: socket.socket) -> bool:
+    """Whether the other end is a process of our own user."""
+    try:
+        if hasattr(socket, "SO_PEERCRED"):
+            _, user, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        else:  # struct xucred of macOS and the BSDs: its version, then the user
+            _, user = struct.unpack("2I", link.getsockopt(0, 1, 76)[:8])
+    except (OSError, struct.error):
+        return False
+    return bool(user == os.getuid())

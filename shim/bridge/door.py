@@ -1,0 +1,111 @@
+"""The socket of a host, its inner side: who may come in, and what is read of whom."""
+
+import socket
+from collections.abc import Iterable
+from itertools import count
+
+import anyio
+from anyio.abc import TaskGroup
+
+from shim.bridge.ends import HubSource
+from shim.bridge.hub_runner import Connection, HubRunner
+from shim.channels.mcp.socket_folder import same_user
+from shim.core.bridge.frames import frame
+from shim.core.reading.lines import LineSplitter
+from shim.state.files import aside_for
+
+CONNECTIONS = 256  # at once: frontends, and the streams of a gateway's pages; each costs a few KiB and a descriptor
+HELLO_SECONDS = 10.0  # for a client's first frame, so that nobody holds a place for nothing
+HELLO_BYTES = 64 * 1024  # of the first frame
+CHUNK_BYTES = 64 * 1024
+PAUSE_SECONDS = 0.2  # where nobody can be let in, for lack of descriptors: who waits outside is still there
+FULL = f"{CONNECTIONS} clients are connected already"
+
+
+class Door:
+    """Lets clients in, as many as may be, and hears them; `source` says when the conversation takes no more lines."""
+
+    def __init__(self, listening: socket.socket, runner: HubRunner, source: HubSource) -> None:
+        self._listening = listening
+        self._runner = runner
+        self._source = source
+        self._numbers = count(1)
+
+    async def serve(self) -> None:
+        """Take connections until cancelled."""
+        self._listening.setblocking(False)
+        async with anyio.create_task_group() as tasks:
+            while True:
+                await anyio.wait_readable(self._listening)
+                try:
+                    link, _ = self._listening.accept()
+                except BlockingIOError:
+                    continue
+                except OSError:  # who wanted in has gone again, or there is no descriptor left
+                    await anyio.sleep(PAUSE_SECONDS)
+                else:
+                    self._let_in(link, tasks)
+
+    def _let_in(self, link: socket.socket, tasks: TaskGroup) -> None:
+        link.setblocking(False)
+        if not same_user(link):
+            link.close()
+            return
+        connection = Connection(next(self._numbers), link)
+        if len(self._runner.connections) >= CONNECTIONS:
+            connection.say(frame("bye", reason=FULL))
+            link.close()
+            return
+        self._runner.joined(connection)
+        tasks.start_soon(self._converse, connection)
+
+    async def _converse(self, connection: Connection) -> None:
+        """One client, to its end."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._runner.serve, connection)
+                tasks.start_soon(self._hear, connection)
+                await connection.gone.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            connection.link.close()
+            self._runner.left(connection.number)
+
+    async def _hear(self, connection: Connection) -> None:
+        """Hear a client until it has said all, or says what is no frame."""
+        first = LineSplitter(HELLO_BYTES)
+        lines = list[bytes]()
+        with anyio.move_on_after(HELLO_SECONDS):
+            while not (lines or first.skipped):
+                if not (chunk := await _read(connection.link)):
+                    break
+                lines = first.feed(chunk)
+        if not lines:
+            connection.say(frame("bye", reason=f"no hello of at most {HELLO_BYTES} bytes in {HELLO_SECONDS:g} s"))
+            return
+        splitter = LineSplitter(self._source.limit, aside_for(self._source.limit))
+        splitter.feed(b"".join(first.close()))
+        await self._tell(connection, lines)
+        while chunk := await _read(connection.link):
+            await self._tell(connection, splitter.feed(chunk))
+            if splitter.skipped:
+                connection.say(frame("bye", reason=f"a frame has at most {self._source.limit} bytes"))
+                return
+        connection.gone.set()
+
+    async def _tell(self, connection: Connection, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self._runner.heard(connection.number, line)
+            await self._source.room()
+
+
+async def _read(link: socket.socket) -> bytes:
+    """The next bytes, b"" at the end."""
+    while True:
+        await anyio.wait_readable(link)
+        try:
+            return link.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            continue
+        except OSError:
+            return b""

@@ -1,0 +1,209 @@
+"""Runs the hub of a host: carries out what it wants in its order, and only then writes to the clients.
+
+The log comes first: what cannot be written there is told to nobody, and the session ends.
+"""
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from shim.core.bridge.commands import Append, Changed, Command, Drop, End, Read, Tell
+from shim.core.bridge.frames import frame
+from shim.core.bridge.hub import Hub
+from shim.core.bridge.log import Log
+
+# Between two rounds of writing, for each client: with many of them lines are gathered, so that the conversation keeps
+# the processor. One client is written to at once.
+ROUND_SECONDS = 0.00005
+BYE_SECONDS = 1.0  # for a client to take its last frames
+
+
+class Connection:
+    """One client's socket, and what of a write it has not taken yet."""
+
+    def __init__(self, number: int, link: socket.socket) -> None:
+        self.number = number
+        self.link = link
+        self.leaving = False  # it is closed once it has all that waits for it
+        self.gone = anyio.Event()
+        self._stuck = anyio.Event()
+        self._rest = b""
+
+    @property
+    def idle(self) -> bool:
+        """Whether all was written that was taken from the hub."""
+        return not self._rest
+
+    def write(self, outgoing: Callable[[int], bytes]) -> None:
+        """Write what waits, until it takes no more."""
+        while not (self._stuck.is_set() or self.gone.is_set()):
+            self._rest = self._rest or outgoing(self.number)
+            if not self._rest:
+                return
+            try:
+                self._rest = self._rest[self.link.send(self._rest) :]
+            except BlockingIOError:
+                self._stuck.set()
+            except OSError:
+                self.gone.set()
+
+    def say(self, data: bytes) -> None:
+        """Last words that do not come from the hub, as far as they are taken at once."""
+        with suppress(OSError):
+            self.link.send(self._rest + data)
+        self.gone.set()
+
+    async def unstuck(self) -> None:
+        """Wait until it takes something again after it took nothing."""
+        await self._stuck.wait()
+        await anyio.wait_writable(self.link)
+        self._stuck = anyio.Event()
+
+
+class HubRunner:
+    """`tell` gives the conversation a line, `changed` keeps facts, `end` ends the session for a client."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        log: Log,
+        *,
+        tell: Callable[[bytes], None],
+        changed: Callable[[Mapping[str, Any]], None],
+        end: Callable[[str], None],
+    ) -> None:
+        self.hub = hub
+        self.connections: dict[int, Connection] = {}
+        self.reason = ""  # why nothing may be said any more
+        self._log = log
+        self._tell = tell
+        self._changed = changed
+        self._end = end
+        self._wrote = 0.0  # when the last round of writing ended
+        self._due = anyio.Event()
+
+    # -- what came ----------------------------------------------------------------------------------------
+
+    def said(self, data: bytes) -> str:
+        """Lines of the conversation's; why they were told to nobody, "" if all is well."""
+        if not self.reason:
+            self.hub.said(data)
+            self.settle()
+        return self.reason
+
+    def joined(self, connection: Connection) -> None:
+        """A client has connected."""
+        self.connections[connection.number] = connection
+        self.hub.joined(connection.number)
+        self.settle()
+
+    def heard(self, number: int, line: bytes) -> None:
+        """A line of a client."""
+        if not self.reason:
+            self.hub.heard(number, line)
+            self.settle()
+
+    def left(self, number: int) -> None:
+        """A client's connection has ended, by whichever side."""
+        connection = self.connections.pop(number, None)
+        if connection is not None:
+            self.hub.left(number)
+            self.settle()
+
+    # -- what the hub wants -------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Carry out what the hub wants; then the clients are written to, at once or in the next round."""
+        while not self.reason and (commands := self.hub.take()):
+            for command in commands:
+                self._carry_out(command)
+        if self.reason:
+            return
+        if time.monotonic() - self._wrote >= ROUND_SECONDS * len(self.connections):
+            self.write()
+        else:
+            self._due.set()
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case _ if self.reason:
+                return
+            case Append(records):
+                try:
+                    self._log.append(records)
+                except OSError as error:
+                    self._fail(f"the session's log cannot be written: {error.strerror or error}")
+            case Tell(line):
+                self._tell(line)
+            case Read(client, after, most):
+                self._replay(client, after, most)
+            case Drop(client):
+                if client in self.connections:
+                    self.connections[client].leaving = True
+            case Changed(facts):
+                self._changed(facts)
+            case End(by):
+                self._end(by)
+
+    def _replay(self, client: int, after: int, most: int) -> None:
+        if client not in self.connections:
+            return
+        try:
+            entries = self._log.read(after, most)
+        except OSError as error:
+            self._fail(f"the session's log cannot be read: {error.strerror or error}")
+        else:
+            self.hub.replayed(client, after, entries)
+
+    def _fail(self, reason: str) -> None:
+        """End it: of what the hub holds for the clients nobody can say what is in the log, so none of it is told."""
+        self.reason = reason
+        for connection in list(self.connections.values()):
+            connection.say(frame("bye", reason=reason))
+
+    # -- writing ------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """One round: every client for whom something waits gets it, as far as it takes it."""
+        for number in self.hub.ready():
+            if number in self.connections:
+                self.connections[number].write(self.hub.outgoing)
+        if leaving := [one for one in self.connections.values() if one.leaving and one.idle]:
+            ready = set(self.hub.ready())
+            for connection in leaving:
+                if connection.number not in ready:
+                    connection.gone.set()
+        self._wrote = time.monotonic()
+        for command in self.hub.take():  # what was written made room for more of the log
+            self._carry_out(command)
+            self._due.set()
+
+    async def rounds(self) -> None:
+        """Write what waits for a round, for ever."""
+        while True:
+            await self._due.wait()
+            self._due = anyio.Event()
+            pause = self._wrote + ROUND_SECONDS * len(self.connections) - time.monotonic()
+            await anyio.sleep(max(0.0, pause))
+            if not self.reason:
+                self.settle()
+                self.write()
+
+    async def serve(self, connection: Connection) -> None:
+        """Write to a client whenever it takes something again, for ever."""
+        while True:
+            await connection.unstuck()
+            self.write()
+
+    async def finish(self, reason: str) -> None:
+        """The conversation is over: tell everybody, as far as they take it in a moment."""
+        self.hub.close(reason)
+        self.settle()
+        with anyio.move_on_after(BYE_SECONDS):
+            while self.connections and not self.reason:
+                self.write()
+                await anyio.sleep(0.01)

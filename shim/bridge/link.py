@@ -1,0 +1,255 @@
+"""A client's connection to the host of a session: for a loop, and for a command that blocks.
+
+    async with await connect(session, os.environ, client="page") as link:
+        link.welcome                                # the host's first frame
+        async for frame in link: …                  # a dict; of a line, `raw` has Claude's own bytes
+        await link.send({"kind": "interrupt", "id": "1"})
+
+Nothing of an event loop is imported for the blocking form.
+"""
+
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from shim.bridge import registry, sockets
+from shim.channels.stamps import fresh_uuid
+from shim.core.bridge.frames import DRIVE, KNOWS, PROTOCOL, Cursor, FrameError, frame, read_frame, said_line
+from shim.core.errors import FrontendError
+from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
+
+WELCOME_SECONDS = 30.0  # for a host that is only being started on a busy machine
+ANSWER_SECONDS = 10.0  # for the answer to a frame of `ask_once`
+FRAME_BYTES = 2 * INBOUND_BYTES  # of a host's frame: a line, and what stands around it
+CHUNK_BYTES = 256 * 1024
+# The frames that answer one of ours, by its id; and a question that was answered, by its own id.
+ANSWERS = ("accepted", "refused", "response")
+
+
+class HostGoneError(FrontendError):
+    """The session has no living host, or lost it. `reason` is the host's own word, "" where it said none."""
+
+    def __init__(self, session: str, reason: str = "") -> None:
+        why = f" ({reason})" if reason else ""
+        super().__init__(
+            f"the session {session} does not live on its own{why}",
+            hint=f"`claude respawn {session[:8]}` begins it again",
+        )
+        self.reason = reason
+
+
+class Link:
+    """One connection, once the host has said welcome."""
+
+    def __init__(self, session: str, socket_: socket.socket, role: str, hello: Mapping[str, Any]) -> None:
+        self.session = session
+        self.welcome: Mapping[str, Any] = {}
+        self.role = role
+        self._hello = hello
+        self._socket = socket_
+        self._splitter = LineSplitter(FRAME_BYTES)
+        self._heard = deque[dict[str, Any]]()
+
+    # -- for a loop ---------------------------------------------------------------------------------------
+
+    async def send(self, said: Mapping[str, Any]) -> None:
+        """Say one frame, `{"kind": …}`. HostGoneError if nobody hears it."""
+        import anyio
+
+        data = memoryview(_frame(said))
+        while data:
+            try:
+                data = data[self._socket.send(data) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._socket)
+            except OSError:
+                raise HostGoneError(self.session) from None
+
+    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        """The next frame; the end, where the host has closed the connection."""
+        import anyio
+
+        while not self._heard:
+            await anyio.wait_readable(self._socket)
+            if not self._read():
+                raise StopAsyncIteration
+        return self._heard.popleft()
+
+    async def _greet(self) -> None:
+        import anyio
+
+        self._socket.setblocking(False)
+        await self.send(self._hello)
+        with anyio.move_on_after(WELCOME_SECONDS):
+            self._welcomed(await anext(self, None))
+            return
+        raise HostGoneError(self.session, f"no welcome within {WELCOME_SECONDS:g} s")
+
+    async def __aenter__(self) -> "Link":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, e: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- for a command ------------------------------------------------------------------------------------
+
+    def say(self, said: Mapping[str, Any]) -> None:
+        """Say one frame, and wait until the host has room for it."""
+        data = memoryview(_frame(said))
+        while data:
+            try:
+                data = data[self._socket.send(data) :]
+            except BlockingIOError:
+                select.select([], [self._socket], [])
+            except OSError:
+                raise HostGoneError(self.session) from None
+
+    def frames(self, seconds: float | None = None) -> Iterator[dict[str, Any]]:
+        """The frames that come within `seconds`, or until the host closes the connection."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            while self._heard:
+                yield self._heard.popleft()
+            left = None if deadline is None else deadline - time.monotonic()
+            if (left is not None and left <= 0) or not select.select([self._socket], [], [], left)[0]:
+                return
+            if not self._read():
+                return
+
+    def _greet_blocking(self) -> None:
+        self._socket.setblocking(False)
+        self.say(self._hello)
+        self._welcomed(next(self.frames(WELCOME_SECONDS), None))
+
+    # -- both ---------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Leave; the session goes on."""
+        self._socket.close()
+
+    def __enter__(self) -> "Link":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """The descriptor, to wait for frames beside other things."""
+        return self._socket.fileno()
+
+    def _read(self) -> bool:
+        """Take what has come; False at the end."""
+        try:
+            chunk = self._socket.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        for raw in self._splitter.feed(chunk):
+            try:
+                said = read_frame(raw)
+            except FrameError:
+                continue  # a host of another version; what cannot be read cannot be meant for us
+            if said["kind"] == "line":
+                said["raw"] = said_line(raw)
+            self._heard.append(said)
+        return bool(chunk)
+
+    def _welcomed(self, first: Mapping[str, Any] | None) -> None:
+        if first is None or first["kind"] != "welcome":
+            raise HostGoneError(self.session, str((first or {}).get("reason") or (first or {}).get("text") or ""))
+        self.welcome = first
+
+
+async def connect(
+    session: str, environment: Mapping[str, str], *, role: str = DRIVE, after: Cursor | None = None, **hello: Any
+) -> Link:
+    """A connection to a session's host, which has said welcome. HostGoneError where there is none.
+
+    `hello` are other keys of the first frame: client, replay, partial, knows.
+    """
+    link = _connected(session, environment, role, after, hello)
+    try:
+        await link._greet()
+    except BaseException as error:
+        link.close()
+        raise _reasoned(error, session, environment) from None
+    return link
+
+
+def connect_blocking(
+    session: str, environment: Mapping[str, str], *, role: str = DRIVE, after: Cursor | None = None, **hello: Any
+) -> Link:
+    """The same for a command."""
+    link = _connected(session, environment, role, after, hello)
+    try:
+        link._greet_blocking()
+    except BaseException as error:
+        link.close()
+        raise _reasoned(error, session, environment) from None
+    return link
+
+
+def ask_once(
+    session: str,
+    frames: Sequence[Mapping[str, Any]],
+    environment: Mapping[str, str],
+    *,
+    seconds: float = ANSWER_SECONDS,
+    **hello: Any,
+) -> list[dict[str, Any]]:
+    """Say some frames, and give back the welcome and all that came until each was answered, or `seconds` were over.
+
+    A frame without an id gets one. The answer to `answer` is `settled`, the one to `end` is `bye`.
+    """
+    said = [{"id": fresh_uuid(), **one} for one in frames]
+    waiting = {one["id"] for one in said}
+    heard = list[dict[str, Any]]()
+    with connect_blocking(session, environment, **{"replay": False, "partial": False, **hello}) as link:
+        heard.append(dict(link.welcome))
+        for one in said:
+            link.say(one)
+        settles = {one.get("question"): one["id"] for one in said if one["kind"] == "answer"}
+        for came in link.frames(seconds) if waiting else ():
+            heard.append(came)
+            if came["kind"] in ANSWERS:
+                waiting.discard(came.get("id"))
+            elif came["kind"] == "settled":
+                waiting.discard(settles.get(came.get("question")))
+            if not waiting or came["kind"] == "bye":
+                break
+    return heard
+
+
+def _connected(
+    session: str, environment: Mapping[str, str], role: str, after: Cursor | None, hello: Mapping[str, Any]
+) -> Link:
+    try:
+        socket_ = sockets.connect(registry.folder_of(session, environment))
+    except (OSError, ValueError) as error:
+        raise _reasoned(HostGoneError(session, getattr(error, "strerror", "") or ""), session, environment) from None
+    cursor = None if after is None else after._asdict()
+    first = {"kind": "hello", "protocol": PROTOCOL, "client": f"shim {os.getpid()}", "role": role, "after": cursor}
+    return Link(session, socket_, role, {**first, "knows": KNOWS, **hello})
+
+
+def _reasoned(error: BaseException, session: str, environment: Mapping[str, str]) -> BaseException:
+    """The same error, with what the facts say of a host that could not begin."""
+    if not isinstance(error, HostGoneError):
+        return error
+    one = registry.look_up(session, environment)
+    if one is None or one.alive or one.facts["state"] != "failed":
+        return error
+    return HostGoneError(session, one.facts.get("detail") or error.reason)
+
+
+def _frame(said: Mapping[str, Any]) -> bytes:
+    return frame(str(said["kind"]), **{key: value for key, value in said.items() if key != "kind"})

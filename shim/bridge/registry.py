@@ -1,0 +1,218 @@
+"""The sessions that live on their own, or did: a folder each in the state directory, its facts and its lock.
+
+`<state>/bridge/<session UUID>/` (0700) has `host.json` (the facts, 0600), `lock` (held by the host for its life),
+`socket`, `start.json` (what a next life needs), `log/` and `stderr.log`. There is no process in the middle: whoever
+looks finds them, and tidies what a dead host left.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import orjson
+
+from shim.bridge import lock, sockets
+from shim.core.errors import FrontendError
+from shim.core.reading.ids import parse_uuid
+from shim.core.reading.json_text import dump
+from shim.core.reading.typed import Any, NamedTuple
+from shim.state.config import state_directory
+from shim.state.files import NOT_PRIVATE, fault, open_regular, private_directory, replace, write_all
+
+FACTS, START = "host.json", "start.json"
+ID_DIGITS = 8  # of a short id: the first of the session's UUID (background page, B1)
+FILE_BYTES = 16 * 1024 * 1024  # of start.json, whose prompt may have an image; the facts are a page
+SESSIONS = 10_000  # that are looked at; the folders of older ones are removed after `bridge_days`
+DAY_SECONDS = 24 * 60 * 60.0
+UNDER_WAY = ("working", "blocked")  # states that a dead host cannot have
+
+
+class Registered(NamedTuple):
+    """One session: its UUID, its folder, whether its host lives, and its facts as they hold now.
+
+    The facts of a dead host say no `status` and no `pid`; where it died at work, its `state` is `failed`.
+    """
+
+    session: str
+    folder: str
+    alive: bool
+    facts: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """The short id."""
+        return self.session[:ID_DIGITS]
+
+
+def bridge_directory(environment: Mapping[str, str]) -> str:
+    """Where the folders of the sessions are."""
+    return os.path.join(state_directory(environment), "bridge")
+
+
+def folder_of(session: str, environment: Mapping[str, str]) -> str:
+    """The folder of a session, which need not be there. ValueError for what is no UUID: it never becomes a path."""
+    canonical = parse_uuid(session)
+    if canonical is None:
+        raise ValueError(f"{session[:60]!r} is no UUID")
+    return os.path.join(bridge_directory(environment), canonical)
+
+
+def make_folder(session: str, environment: Mapping[str, str]) -> str:
+    """The folder of a session, made if needed. FrontendError where none can be kept."""
+    top, folder = bridge_directory(environment), folder_of(session, environment)
+    try:
+        os.makedirs(top, mode=0o700, exist_ok=True)
+        if private_directory(top):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            if private_directory(folder):
+                return folder
+            top = folder
+    except OSError as error:
+        raise FrontendError(
+            f"no session can live on its own: {error.filename or top}: {error.strerror}",
+            hint="SHIM_STATE names another folder for what the shim keeps",
+        ) from None
+    raise FrontendError(
+        f"no session can live on its own: {NOT_PRIVATE.format(path=fault(top)).strip()}",
+        hint="SHIM_STATE names another folder for what the shim keeps",
+    )
+
+
+# -- finding ------------------------------------------------------------------------------------------------------
+
+
+def sessions(environment: Mapping[str, str]) -> list[Registered]:
+    """All sessions, the last begun first. What dead hosts left is tidied on the way."""
+    names = list[str]()
+    with suppress(OSError), os.scandir(bridge_directory(environment)) as entries:
+        for entry in entries:
+            if len(names) < SESSIONS and parse_uuid(entry.name) == entry.name:
+                names.append(entry.name)
+    found = [one for name in names if (one := look_up(name, environment)) is not None]
+    return sorted(found, key=lambda one: (one.facts["created"], one.session), reverse=True)
+
+
+def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
+    """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
+    canonical = parse_uuid(session)
+    if canonical is None:
+        return None
+    folder = os.path.join(bridge_directory(environment), canonical)
+    facts = read_facts(folder)
+    if facts is None:
+        return None
+    try:
+        with lock.dead(folder) as dead:
+            if dead:
+                facts = _tidied(folder, read_facts(folder) or facts)
+    except OSError:
+        dead = not sockets.answers(folder)
+    return Registered(canonical, folder, not dead, facts)
+
+
+def find(word: str, environment: Mapping[str, str]) -> list[Registered]:
+    """The sessions that a UUID, a short id, or the beginning of one may mean: none, one or several."""
+    word = word.lower()
+    if parse_uuid(word) is not None:
+        one = look_up(word, environment)
+        return [] if one is None else [one]
+    return [one for one in sessions(environment) if word and one.session.startswith(word)]
+
+
+def alive(session: str, environment: Mapping[str, str]) -> bool:
+    """Whether a session has a living host."""
+    one = look_up(session, environment)
+    return one is not None and one.alive
+
+
+def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a session whose host is dead, and the folder without what the host left. The lock is shared."""
+    sockets.remove(folder)
+    if facts["state"] not in UNDER_WAY and not (facts.get("status") or facts.get("pid")):
+        return facts
+    died = {"state": "failed", "detail": "its host died"} if facts["state"] in UNDER_WAY else {}
+    facts = {**facts, "status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **died}
+    with suppress(OSError):
+        write_facts(folder, facts)
+    return facts
+
+
+# -- removing -----------------------------------------------------------------------------------------------------
+
+
+def tidy(environment: Mapping[str, str], days: float) -> int:
+    """Remove the sessions whose last life ended more than `days` ago; how many. Those that live are left alone."""
+    removed = 0
+    for one in sessions(environment):
+        with suppress(OSError):
+            age = time.time() - os.stat(os.path.join(one.folder, FACTS)).st_mtime
+            removed += not one.alive and age > days * DAY_SECONDS and remove(one)
+    return removed
+
+
+def remove(one: Registered) -> bool:
+    """Remove all that is kept of a session. False if its host lives, or it cannot be removed."""
+    try:
+        held = lock.take(one.folder)
+    except OSError:
+        return False
+    if held is None:
+        return False
+    try:
+        sockets.remove(one.folder)
+        shutil.rmtree(one.folder, ignore_errors=True)
+    finally:
+        os.close(held.descriptor)
+    return not os.path.lexists(one.folder)
+
+
+# -- the files ----------------------------------------------------------------------------------------------------
+
+# Key → the types of its value. What is missing or of another type is None, or what stands here.
+_TEXT, _NUMBER = (str,), (int, float)
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "id": _TEXT, "session": _TEXT, "cwd": _TEXT, "vendor": _TEXT, "name": _TEXT, "created": _NUMBER,
+    "started": _NUMBER, "pid": (int,), "generation": (int,), "status": _TEXT, "waitingFor": _TEXT, "state": _TEXT,
+    "needs": _TEXT, "detail": _TEXT, "driver": _TEXT, "version": _TEXT,
+}  # fmt: skip
+_USUAL: Mapping[str, Any] = {"created": 0, "started": 0, "generation": 0, "state": "failed", "cwd": "", "vendor": ""}
+
+
+def read_facts(folder: str) -> dict[str, Any] | None:
+    """The facts of a session, each None or of its type; None where there are none."""
+    read = _read(os.path.join(folder, FACTS))
+    if read is None:
+        return None
+    facts = {key: read.get(key) if isinstance(read.get(key), types) else None for key, types in _TYPES.items()}
+    known = {key: _USUAL.get(key) if value is None else value for key, value in facts.items()}
+    return {**known, "protocol": read.get("protocol"), "session": os.path.basename(folder)}
+
+
+def write_facts(folder: str, facts: Mapping[str, Any]) -> None:
+    """Replace the facts of a session. OSError where they cannot be kept."""
+    _write(os.path.join(folder, FACTS), facts)
+
+
+def read_start(folder: str) -> dict[str, Any] | None:
+    """What a life of the session was started with; None where nothing is known of it."""
+    return _read(os.path.join(folder, START))
+
+
+def write_start(folder: str, start: Mapping[str, Any]) -> None:
+    """Keep what a life of the session is started with. OSError where that cannot be."""
+    _write(os.path.join(folder, START), start)
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        with open(open_regular(path, follow=False), "rb") as file:
+            found = orjson.loads(file.read(FILE_BYTES))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: str, value: Mapping[str, Any]) -> None:
+    replace(path, lambda file: write_all(file, dump(value)))

@@ -1,0 +1,88 @@
+"""The socket of a session: a name in the session's folder, reached by paths of any length, by our own user alone."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from shim.channels.mcp.socket_folder import NAME as SHORT
+from shim.channels.mcp.socket_folder import PATH_BYTES, new_folder, same_user
+
+NAME = "socket"
+# Connections that wait to be taken while the host is busy, or is not up yet. The system may allow fewer.
+BACKLOG = 128
+CONNECT_SECONDS = 5.0  # for a place in a full backlog
+
+
+def listen(folder: str) -> socket.socket:
+    """A listening socket in `folder`, 0600. OSError (EADDRINUSE) where there is one already, dead or alive."""
+    opened = socket.socket(socket.AF_UNIX)
+    try:
+        with _short(folder, new=True) as path:
+            opened.bind(path)
+            os.chmod(path, 0o600)
+        opened.listen(BACKLOG)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def connect(folder: str) -> socket.socket:
+    """A connection to the host of `folder`, which blocks. OSError where nobody listens, or another user does."""
+    link = socket.socket(socket.AF_UNIX)
+    try:
+        link.settimeout(CONNECT_SECONDS)
+        with _short(folder) as path:
+            link.connect(path)
+        if not same_user(link):
+            raise PermissionError("the socket belongs to another user")
+        link.settimeout(None)
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def answers(folder: str) -> bool:
+    """Whether a process listens. A full backlog has its process."""
+    try:
+        with socket.socket(socket.AF_UNIX) as link, _short(folder) as path:
+            link.setblocking(False)
+            link.connect(path)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def remove(folder: str) -> None:
+    """Remove the name of a socket, and where a long path made it one, what it leads to."""
+    path = os.path.join(folder, NAME)
+    with suppress(OSError):
+        aside = os.readlink(path)
+        os.unlink(aside)
+        os.rmdir(os.path.dirname(aside))
+    with suppress(OSError):
+        os.unlink(path)
+
+
+@contextmanager
+def _short(folder: str, *, new: bool = False) -> Iterator[str]:
+    """A path of the socket that the system takes: at most PATH_BYTES long."""
+    path = os.path.join(folder, NAME)
+    if len(os.fsencode(path)) <= PATH_BYTES:
+        yield path
+    elif os.path.isdir("/proc/self/fd"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{descriptor}/{NAME}"
+        finally:
+            os.close(descriptor)
+    elif not new:
+        yield os.readlink(path)
+    else:
+        aside = os.path.join(new_folder(), SHORT)
+        os.symlink(aside, path)
+        yield aside

@@ -1,0 +1,200 @@
+"""Starts the host of a session: one process with our environment and folder, which outlives us.
+
+Nobody waits for the host to be up. Its lock is taken and its socket listens before it begins, and it inherits both:
+of two starts one wins, and who connects at once only waits for the first answer.
+"""
+
+import errno
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from shim import __version__
+from shim.bridge import lock, registry, sockets
+from shim.bridge.lock import Held
+from shim.bridge.registry import Registered, make_folder
+from shim.channels.stamps import fresh_uuid
+from shim.core.errors import FrontendError
+from shim.core.reading.typed import Any, NamedTuple
+from shim.process.environment import working_directory
+
+PROTOCOL = 1  # of the facts and the frames
+STDERR = "stderr.log"
+STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more is cut by its host
+NAME_CHARACTERS = 80  # of a session that has no name of its own: the beginning of its prompt
+
+_started: list[int] = []  # hosts of ours, which become zombies when they end before us
+
+
+class LivingError(FrontendError):
+    """The session lives already."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(
+            f"the session {session} lives already",
+            hint=f"`claude attach {session[:8]}` opens it, `claude stop {session[:8]}` ends it",
+        )
+
+
+class Wanted(NamedTuple):
+    """What a host is started for.
+
+    arguments   the words of a `claude` command line, without the prompt and the flags of streams and session
+    installed   what `shim install` baked into the drop-in
+    cwd         the session's folder
+    vendor      its vendor's name, as far as it is known
+    name        what lists show; "": the beginning of the prompt
+    prompt      the first message: Claude's {"role": "user", "content": …}, or None
+    asks        questions wait in the hub for whoever may answer; False: only if `arguments` say so
+    forked      the session that this one is a copy of, "" for none
+    resumes     the UUID is that of a session that exists already, maybe as one without a host
+    """
+
+    arguments: Sequence[str] = ()
+    installed: Mapping[str, str] = {}
+    cwd: str = ""
+    vendor: str = ""
+    name: str = ""
+    prompt: Mapping[str, Any] | None = None
+    asks: bool = True
+    forked: str = ""
+    resumes: bool = False
+
+
+def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> Registered:
+    """Begin a host for a session, a fresh one without `session`. It is returned before the host is up.
+
+    LivingError where it has a host; FrontendError where none can be started, with what was found and what to do.
+    """
+    session = session or fresh_uuid()
+    folder = make_folder(session, environment)
+    wanted = wanted._replace(cwd=wanted.cwd or working_directory())
+    held, listening = None, None
+    try:
+        held = lock.take(folder)
+        if held is None:
+            raise LivingError(session)
+        listening = _listen(folder)
+        facts = _facts(session, folder, wanted)
+        registry.write_start(folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]})
+        registry.write_facts(folder, facts)
+        _started.append(_spawn(folder, held, listening, environment))
+    except OSError as error:
+        if listening is not None:
+            sockets.remove(folder)
+            if error.errno == errno.EADDRINUSE:
+                raise LivingError(session) from None
+        raise FrontendError(
+            f"no host can be started for the session {session}: {error.filename or folder}: {error.strerror or error}",
+            hint="SHIM_STATE names another folder for what the shim keeps",
+        ) from None
+    finally:
+        if listening is not None:
+            listening.close()
+        if held is not None:
+            os.close(held.descriptor)
+    return Registered(session, folder, True, facts)
+
+
+def respawn(one: Registered, environment: Mapping[str, str], prompt: Mapping[str, Any] | None = None) -> Registered:
+    """Begin the next life of a session, as it was started before. LivingError, FrontendError as `start`."""
+    known = registry.read_start(one.folder)
+    if known is None:
+        raise FrontendError(
+            f"what the session {one.session} was started with is not known any more",
+            hint=f"`claude --bg --resume {one.session}` goes on with it under new flags",
+        )
+    fields = {key: known[key] for key in Wanted._fields if key in known}
+    return start(Wanted(**{**fields, "prompt": prompt, "resumes": True}), environment, one.session)
+
+
+def reap() -> None:
+    """Forget hosts of ours that have ended: for whoever starts many and lives on."""
+    for pid in list(_started):
+        with suppress(OSError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                continue
+        _started.remove(pid)
+
+
+def _listen(folder: str) -> socket.socket:
+    """The socket of a new life. The lock is ours, so the name of another socket is a dead host's."""
+    sockets.remove(folder)
+    return sockets.listen(folder)
+
+
+def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
+    """The facts of a life that begins (background page, section 3)."""
+    before, now = registry.read_facts(folder) or {}, int(time.time() * 1000)
+    waits = wanted.prompt is None
+    return {
+        "protocol": PROTOCOL,
+        "id": session[: registry.ID_DIGITS],
+        "session": session,
+        "cwd": wanted.cwd,
+        "vendor": wanted.vendor or before.get("vendor", ""),
+        "name": wanted.name or before.get("name") or _name(wanted.prompt),
+        "created": before.get("created") or now,
+        "started": now,
+        "pid": None,
+        "generation": before.get("generation", 0) + 1,
+        "status": None,
+        "waitingFor": None,
+        "state": "blocked" if waits else "working",
+        "needs": "send a prompt to start" if waits else None,
+        "detail": "starting…",
+        "driver": None,
+        "version": __version__,
+    }
+
+
+def _name(prompt: Mapping[str, Any] | None) -> str | None:
+    content = prompt.get("content") if prompt else None
+    if isinstance(content, list):
+        content = next((one.get("text") for one in content if isinstance(one, dict) and one.get("text")), None)
+    return " ".join(content.split())[:NAME_CHARACTERS] or None if isinstance(content, str) else None
+
+
+def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str]) -> int:
+    """The process of the host, in a session of its own: no terminal, no pipe and no signal of ours reaches it."""
+    from shim.process.spawn import DEFAULT_SIGNALS, keep_own  # not for whoever only reads what stands here
+
+    keep_own()
+    log, passed = _stderr(os.path.join(folder, STDERR)), (held.descriptor, listening.fileno())
+    try:
+        for descriptor in passed:
+            os.set_inheritable(descriptor, True)
+        return os.posix_spawn(
+            sys.executable,
+            [*command(), folder, str(held.descriptor), str(listening.fileno())],
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=DEFAULT_SIGNALS,
+        )
+    finally:
+        os.close(log)
+        for descriptor in passed:
+            os.set_inheritable(descriptor, False)
+
+
+def command() -> list[str]:
+    """The words that start a host, in the Python that we run in, as isolated as we are."""
+    return [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "shim.bridge.host"]
+
+
+def _stderr(path: str) -> int:
+    """What a host says beside its lines, behind what former lives said; emptied where that is too much."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    if os.fstat(descriptor).st_size > STDERR_BYTES:
+        os.ftruncate(descriptor, 0)
+    return descriptor

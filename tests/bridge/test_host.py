@@ -1,0 +1,33 @@
+"""The life of a session that lives on its own, with a real host of the vendor demo."""
+
+from hosting import until, until_result
+
+from shim.bridge.link import ask_once
+
+
+def test_a_session_answers_its_first_prompt_and_lives_on(hosts):
+    one = hosts.start("hi")
+    with hosts.link(one, partial=False) as link:
+        lines = until_result(link)
+    assert next(line["type"] for line in lines if line["type"] in ("user", "assistant")) == "user"
+    assert lines[-1]["session_id"] == one.session
+    now = hosts.now(one)
+    assert now.alive and now.facts["pid"] and now.facts["generation"] == 1
+
+
+def test_who_comes_back_hears_the_same_bytes_again(hosts):
+    one = hosts.start("hi")
+    with hosts.link(one, partial=False) as link:
+        first = [until(link, "line", number=number)["raw"] for number in (1, 2, 3)]
+        until_result(link)
+    with hosts.link(one, partial=False) as link:
+        again = [until(link, "line", number=number)["raw"] for number in (1, 2, 3)]
+    assert again == first
+
+
+def test_the_end_that_a_client_asks_for_is_told_and_kept(hosts):
+    one = hosts.start()
+    heard = ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    assert heard[-1]["kind"] == "bye"
+    now = hosts.ended(one)
+    assert now.facts["state"] == "stopped" and now.facts["pid"] is None

@@ -1,0 +1,89 @@
+"""What the tests of the bridge share: a state of its own, hosts that are ended with it, and what a client hears."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shim.bridge import registry
+from shim.bridge.link import Link, connect_blocking
+from shim.bridge.registry import Registered
+from shim.bridge.start import Wanted, reap, start
+
+PATIENCE = 20.0  # no test takes so long unless something hangs
+
+
+class Hosting:
+    """Hosts in a state folder and a home of their own."""
+
+    def __init__(self, path: Path, **variables: str) -> None:
+        self.cwd = path / "work"
+        self.cwd.mkdir()
+        state = path / "state"
+        state.mkdir(mode=0o700)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHIM_", "CLAUDE"))}
+        here = {"HOME": str(path), "SHIM_STATE": str(state), "SHIM_VENDOR": "demo"}
+        self.environment = {**kept, **here, **variables}
+
+    def start(self, prompt: str | None = None, session: str = "", **wanted: Any) -> Registered:
+        """Begin a host; `wanted` are fields of `Wanted`."""
+        message = None if prompt is None else {"role": "user", "content": prompt}
+        return start(Wanted(**{"prompt": message, "cwd": str(self.cwd), **wanted}), self.environment, session)
+
+    def link(self, one: Registered, **hello: Any) -> Link:
+        """A connection to it."""
+        return connect_blocking(one.session, self.environment, **hello)
+
+    def now(self, one: Registered) -> Registered:
+        """What is known of it now."""
+        found = registry.look_up(one.session, self.environment)
+        assert found is not None
+        return found
+
+    def wait_until(self, one: Registered, happened: Callable[[Registered], bool]) -> Registered:
+        """Look at a session until something is so."""
+        deadline = time.monotonic() + PATIENCE
+        while not happened(now := self.now(one)):
+            assert time.monotonic() < deadline, now
+            time.sleep(0.01)
+        return now
+
+    def ended(self, one: Registered) -> Registered:
+        """Wait until its host has gone."""
+        now = self.wait_until(one, lambda now: not now.alive)
+        reap()
+        return now
+
+    def close(self) -> None:
+        """End all that live."""
+        for one in registry.sessions(self.environment):
+            pid = one.facts["pid"] if one.alive else None
+            if pid:
+                os.kill(pid, signal.SIGTERM)
+        for one in registry.sessions(self.environment):
+            self.ended(one)
+
+
+def until(link: Link, kind: str, **keys: Any) -> dict[str, Any]:
+    """The next frame of a kind, with these values."""
+    for came in link.frames(PATIENCE):
+        if came["kind"] == kind and all(came.get(key) == value for key, value in keys.items()):
+            return came
+    raise AssertionError(f"no {kind} came")
+
+
+def lines(frames: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Claude's whole lines among frames."""
+    return (one["line"] for one in frames if one["kind"] == "line" and "number" in one)
+
+
+def until_result(link: Link) -> list[Mapping[str, Any]]:
+    """Claude's whole lines up to the next result."""
+    found = []
+    for line in lines(link.frames(PATIENCE)):
+        found.append(line)
+        if line["type"] == "result":
+            return found
+    raise AssertionError("no result came")
