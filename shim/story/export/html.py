@@ -62,24 +62,30 @@ def _session(exported: Exported, story: Story) -> dict[str, Any]:
 
 
 def _steps(sheets: Iterable[Sheet]) -> Iterator[dict[str, Any]]:
-    """Sheets without empty fields.
-
-    A cut text is a list: its head, the number of characters left out, its tail. A model's text is a tree instead.
-    """
     room = TREE_BYTES
     for sheet in sheets:
-        step = {name: _value(getattr(sheet, name)) for name in Sheet.__slots__}
-        if sheet.kind in MARKDOWN and sheet.text:
-            del step["text"]
-            text = sheet.text.whole()
-            trees = tree_of(text) if room > 0 else []
-            size = len(orjson.dumps(trees))
-            if trees and size <= room:
-                room -= size
-            else:
-                trees = [["div", {"class": "said"}, text]]
-            step["trees"] = trees
-        yield {name: value for name, value in step.items() if value or name == "at"}
+        step, size = drawn(sheet, room)
+        room -= size
+        yield step
+
+
+def drawn(sheet: Sheet, room: int) -> tuple[dict[str, Any], int]:
+    """A sheet as the page takes it, without empty fields, and the bytes that its tree took of `room`.
+
+    A cut text is a list: its head, the number of characters left out, its tail. A model's text is a tree instead; where
+    there is no room, as it was written.
+    """
+    step = {name: _value(getattr(sheet, name)) for name in Sheet.__slots__}
+    size = 0
+    if sheet.kind in MARKDOWN and sheet.text:
+        del step["text"]
+        text = sheet.text.whole()
+        trees = tree_of(text) if room > 0 else []
+        size = len(orjson.dumps(trees))
+        if not trees or size > room:
+            trees, size = [["div", {"class": "said"}, text]], 0
+        step["trees"] = trees
+    return {name: value for name, value in step.items() if value or name == "at"}, size
 
 
 def _value(value: Any) -> Any:

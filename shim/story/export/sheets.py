@@ -113,10 +113,14 @@ class _Open(NamedTuple):
 
 
 class Exported:
-    """The sheets of a session. `title` is the first prompt's first line; `limit` is the limit of each text."""
+    """The sheets of a session. `title` is the first prompt's first line; `limit` is the limit of each text.
 
-    def __init__(self, *, redact: bool = True, room: int = ROOM) -> None:
+    `keep` is off for whoever draws a session that goes on: `sheets` stays empty, and each change gives its sheet back.
+    """
+
+    def __init__(self, *, redact: bool = True, room: int = ROOM, keep: bool = True) -> None:
         self.sheets: list[Sheet] = []
+        self._keep = keep
         self.title = ""
         self.limit = TEXT_CHARACTERS
         self.left_out = 0  # steps without room
@@ -149,18 +153,26 @@ class Exported:
 
     # -- the story ---------------------------------------------------------------------------------------------
 
-    def change(self, at: float, change: Change) -> None:
-        """Take a change of a step, `at` seconds since the beginning."""
+    def change(self, at: float, change: Change) -> Sheet | None:
+        """Take a change of a step, `at` seconds since the beginning. Its sheet; None if there was no room for it."""
         step = change.step
         if change.what == "begin":
             self._begin(step)
-        elif (found := self._open.get(step.number)) is None:
-            return
-        elif change.what == "more":
+        found = self._open.get(step.number)
+        if found is None:
+            return None
+        if change.what == "more":
             _grow(found.growth, _ms(at), len(change.fragment))
-        else:
+        elif change.what == "end":
             del self._open[step.number]
             self._end(step, found)
+        elif step.kind == "call" and not self._keep:
+            self._end_call(step, found.sheet, found.arguments)  # what it is asked to do is seen before it is done
+        return found.sheet
+
+    def step_of(self, call: str) -> int:
+        """The number of the step of a call; 0 for an unknown id."""
+        return self._calls.get(call, (0, 0))[0]
 
     def _begin(self, step: Step) -> None:
         if len(self.sheets) >= STEPS or self._size >= self._room:
@@ -170,13 +182,16 @@ class Exported:
             self._landmarks += 1
         above, depth = self._calls.get(step.parent, (0, -1)) if step.parent else (0, -1)
         sheet = Sheet(step.number, step.kind, _ms(step.at), turn=step.turn, above=above, depth=min(depth + 1, DEPTH))
-        self.sheets.append(sheet)
+        if self._keep:
+            self.sheets.append(sheet)
         sheet.name = self.fact(step.name)
         arguments = self._redacted(step.input)
         arguments = arguments if isinstance(arguments, Mapping) else {}
         sheet.main = self.fact(next((arguments[name] for name in MAIN if isinstance(arguments.get(name), str)), ""))
         self._open[step.number] = _Open(sheet, arguments, [])
         if step.kind == "call":
+            if len(self._calls) >= STEPS:
+                del self._calls[next(iter(self._calls))]
             self._calls[step.call] = (step.number, sheet.depth)
         elif step.call and not sheet.above:
             sheet.above = self._calls.get(step.call, (0, 0))[0]
@@ -238,6 +253,8 @@ class Exported:
 
     def _fit(self, sheet: Sheet) -> None:
         """Make room for a sheet: halve the limit of all texts until the session fits."""
+        if not self._keep:
+            return
         self._size += sheet.size
         while self._size > self._room and self.limit > SHORTEST_CHARACTERS:
             self.limit = max(self.limit // 2, SHORTEST_CHARACTERS)

@@ -1,0 +1,142 @@
+"""What a POST does to a session: it opens a connection of its own to the host, says its frames, waits for the word.
+
+Nothing is remembered from one request to the next: a gateway that was killed in between is not missed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import anyio
+
+from shim.bridge.gateway.drawing import clean
+from shim.bridge.gateway.gate import Refused
+from shim.bridge.gateway.hosts import Hosts
+from shim.bridge.gateway.streams import Frame, frames
+
+ANSWER_SECONDS = 10.0  # for a host's word; it says it in milliseconds
+BYPASS = "bypassPermissions"
+TEXT_CHARACTERS = 500_000  # of a message
+NAME_CHARACTERS = 200  # of a model or a mode, an id or a question
+# A word of a refusal → the status that says it.
+STATUS = {
+    "driver": 409,
+    "driven": 409,
+    "watcher": 403,
+    "role": 403,
+    "mode": 403,
+    "bypass": 403,
+    "full": 429,
+    "busy": 429,
+}
+
+
+async def act(hosts: Hosts, session: str, frame: Mapping[str, Any], *, take: bool = False) -> dict[str, Any]:
+    """Say a frame to the host of a session and wait until it is done. Refused says why it is not."""
+    mark = str(frame.get("id") or uuid4())
+    try:
+        with anyio.fail_after(ANSWER_SECONDS):
+            async with hosts.connect(session, drive=True, replay=False, partial=False) as link:
+                if take:
+                    await link.send({"kind": "take", "id": f"take-{mark}"})
+                await link.send({**frame, "id": mark})
+                async for heard in frames(link):
+                    told = _settles(heard, mark, frame)
+                    if told is not None:
+                        return told
+    except TimeoutError:
+        raise Refused(
+            504, "the session did not answer in time; look whether it was done before you repeat it"
+        ) from None
+    except OSError:
+        pass
+    if frame["kind"] == "end":
+        return {"ended": True}
+    raise Refused(409, "the session has ended")
+
+
+def _settles(heard: Frame, mark: str, frame: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a frame of the host says about ours; None if it is about something else."""
+    said = heard.said
+    if heard.kind == "accepted" and said.get("id") == mark:
+        return {"id": mark}
+    if heard.kind == "bye" and frame["kind"] == "end":
+        return {"ended": True}
+    if heard.kind == "refused" and said.get("id") in (mark, f"take-{mark}"):
+        reason = str(said.get("reason"))
+        driver = {"driver": clean(said["driver"])} if said.get("driver") else {}
+        status = 409 if driver else STATUS.get(reason, 400)
+        raise Refused(status, clean(str(said.get("text") or reason)), reason=clean(reason), **driver)
+    return None
+
+
+async def answer(hosts: Hosts, session: str, question: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer a question, if it is still open."""
+    behavior, mark = body.get("behavior"), str(uuid4())
+    if behavior not in ("allow", "deny"):
+        raise Refused(400, f"`behavior` is {behavior!r}, it must be allow or deny")
+    try:
+        with anyio.fail_after(ANSWER_SECONDS):
+            async with hosts.connect(session, drive=True, replay=False, partial=False) as link:
+                sent, open_ones = False, {question}
+                async for heard in frames(link):
+                    said = heard.said
+                    if heard.kind == "welcome":
+                        open_ones = set(map(str, said.get("questions") or ()))
+                    asked = heard.kind == "question" and said.get("question") == question
+                    if not sent and (asked or question not in open_ones):
+                        # An answer to what is not open is said too: the host knows who settled it, and how.
+                        decision = _decision(body, said.get("request") if asked else {})
+                        sent = True
+                        await link.send({"kind": "answer", "id": mark, "question": question, "decision": decision})
+                    if (
+                        heard.kind == "settled"
+                        and said.get("question") == question
+                        and sent
+                        and not open_ones & {question}
+                    ):
+                        raise Refused(
+                            409, "somebody else was first", by=clean(said.get("by")), how=clean(said.get("how"))
+                        )
+                    told = _settles(heard, mark, {"kind": "answer"})
+                    if told is not None:
+                        return told
+    except TimeoutError:
+        raise Refused(
+            504, "the session did not answer in time; look whether it was done before you repeat it"
+        ) from None
+    except OSError:
+        pass
+    raise Refused(409, "the session has ended")
+
+
+def _decision(body: Mapping[str, Any], request: Any) -> dict[str, Any]:
+    """The body of an answer to can_use_tool."""
+    if body["behavior"] == "deny":
+        message = body.get("message")
+        return {"behavior": "deny", "message": message if isinstance(message, str) and message else "denied"}
+    decision: dict[str, Any] = {"behavior": "allow"}
+    if isinstance(given := body.get("input"), dict):
+        decision["updatedInput"] = given
+    if body.get("always"):
+        suggestions = request.get("permission_suggestions") if isinstance(request, dict) else None
+        if not suggestions:
+            raise Refused(400, "this question cannot be answered for always")
+        if any(one.get("mode") == BYPASS for one in suggestions if isinstance(one, dict)):
+            raise Refused(403, f"{BYPASS} cannot be chosen from the web")
+        decision["updatedPermissions"] = suggestions
+    return decision
+
+
+def text(body: Mapping[str, Any], key: str, *, needed: bool = True, most: int = NAME_CHARACTERS) -> str:
+    """A text of a request's body. Refused says what is wrong with it."""
+    value = body.get(key)
+    if value is None and not needed:
+        return ""
+    if not isinstance(value, str) or (needed and not value.strip()):
+        raise Refused(400, f"`{key}` must be a text")
+    if len(value) > most:
+        raise Refused(413 if most == TEXT_CHARACTERS else 400, f"`{key}` may have at most {most:,} characters")
+    if "\0" in value:
+        raise Refused(400, f"`{key}` may have no NUL character")
+    return value

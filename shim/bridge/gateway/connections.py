@@ -1,0 +1,88 @@
+"""Connections of uvicorn with limits that it does not have: their number, and the time until a request is whole.
+
+A flood of connections, or of requests that never end (slow-loris), costs a bounded amount and shuts nobody out: who
+has not said a whole request's head makes room for the next one.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CONNECTIONS = 512  # at once; a person has some ten
+HEAD_SECONDS = 10.0  # until a request's head is whole
+HEAD_BYTES = 32 * 1024
+STUCK_SECONDS = 60.0  # a client that takes nothing of its answer for so long has gone
+
+
+class BoundedConnection(H11Protocol):
+    """One connection. All of a server share the table of those that have not said a request yet."""
+
+    # By server: its connections that have no request open, the one that waits longest first.
+    _idle: dict[int, dict["BoundedConnection", None]] = {}  # noqa: RUF012 - one for all, on purpose
+
+    def connection_made(self, transport: Any) -> None:
+        """Let it in; the one that has been silent for the longest time goes when there are too many."""
+        super().connection_made(transport)
+        self._late: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None
+        idle = self._table()
+        if len(self.connections) > CONNECTIONS:
+            if not idle:
+                transport.abort()
+                return
+            next(iter(idle)).drop()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._forget()
+        if not self._table():
+            self._idle.pop(id(self.server_state), None)
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; with a whole head it is nobody to be dropped any more."""
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._forget()
+
+    def on_response_complete(self) -> None:
+        """The next request has its own time."""
+        before = self.cycle
+        super().on_response_complete()
+        if self.cycle is before and not self.transport.is_closing():  # else the next one was there already
+            self._wait()
+
+    def pause_writing(self) -> None:
+        """The client takes nothing; not for ever."""
+        super().pause_writing()
+        self._stuck = self.loop.call_later(STUCK_SECONDS, self.drop)
+
+    def resume_writing(self) -> None:
+        """The client takes its answer."""
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+        super().resume_writing()
+
+    def drop(self) -> None:
+        """End it without a word."""
+        self._forget()
+        self.transport.abort()
+
+    def _wait(self) -> None:
+        self._forget()
+        self._table()[self] = None
+        self._late = self.loop.call_later(HEAD_SECONDS, self.drop)
+
+    def _forget(self) -> None:
+        self._table().pop(self, None)
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _table(self) -> dict["BoundedConnection", None]:
+        return self._idle.setdefault(id(self.server_state), {})

@@ -1,0 +1,148 @@
+"""Draws a session for the page while it goes on: the steps of the exported page, one by one, and open questions.
+
+Steps come from numbered lines alone, so that each has the same number for everybody, whenever they came. What is
+streamed meanwhile is told apart, as `live` text that the next step takes the place of. Nothing is blanked: the page
+shows its owner what the terminal shows. Everything is made printable.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from shim.core.reading.account import printable
+from shim.story.export.html import drawn
+from shim.story.export.sheets import Exported, Sheet
+from shim.story.figures import spelled_short
+from shim.story.steps import MAIN
+from shim.story.story import Change, Story
+from shim.story.unified_diff import diff_of
+
+TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
+FIELDS = 200  # of what is asked about; more are said in one
+
+
+class Drawing:
+    """One reader's drawing of one session. `began` is the time of its first line, in ms since 1970."""
+
+    def __init__(self) -> None:
+        self.story = Story()
+        self.began: int | None = None
+        self._exported = Exported(redact=False, keep=False)
+        self._failed: dict[int, tuple[Sheet, str]] = {}  # calls of this turn, which its result may call denied
+
+    @property
+    def title(self) -> str:
+        """The first line of the first prompt."""
+        return self._exported.title
+
+    def line(self, at: int, line: bytes) -> list[dict[str, Any]]:
+        """The steps that a numbered line changes, as they are now. `at` is in ms since 1970."""
+        event = _object(line)
+        if event is None:
+            return []
+        self.began = at if self.began is None else self.began
+        seconds = max(at - self.began, 0) / 1000
+        message = event.get("message")
+        if event.get("type") == "user" and event.get("isReplay") and isinstance(message, Mapping):
+            changes = self.story.prompt(seconds, message.get("content"))
+        else:
+            changes = self.story.event(seconds, event)
+        return self._drawn(seconds, changes)
+
+    def _drawn(self, at: float, changes: Iterable[Change]) -> list[dict[str, Any]]:
+        touched: dict[int, Sheet] = {}
+        for change in changes:
+            sheet = self._exported.change(at, change)
+            if sheet is None:
+                continue
+            touched[sheet.number] = sheet
+            if sheet.kind == "call" and sheet.outcome == "failed":
+                self._failed[sheet.number] = sheet, sheet.outcome
+            elif sheet.kind == "result" and change.what == "end":
+                touched |= {number: other for number, (other, was) in self._failed.items() if other.outcome != was}
+                self._failed.clear()
+        return [drawn(touched[number], TREE_BYTES)[0] for number in sorted(touched)]
+
+    def partial(self, line: bytes) -> dict[str, Any] | None:
+        """What a line without a number adds to the text that is open now; None if nothing."""
+        found = _object(line) or {}
+        event = found.get("event")
+        if not isinstance(event, Mapping):
+            return None
+        above = self._exported.step_of(str(found.get("parent_tool_use_id") or ""))
+        block, delta = event.get("content_block"), event.get("delta")
+        if event.get("type") == "content_block_start" and isinstance(block, Mapping):
+            kind = str(block.get("type"))
+            name = printable(str(block.get("name") or ""))
+            return {"above": above, "kind": "call" if name else kind, "name": name, "begin": True, "text": ""}
+        if event.get("type") == "content_block_delta" and isinstance(delta, Mapping):
+            for kind in ("text", "thinking"):
+                if isinstance(text := delta.get(kind), str) and text:
+                    return {"above": above, "kind": kind, "text": printable(text.replace("\r\n", "\n"))}
+        return None
+
+    def totals(self) -> dict[str, Any]:
+        """The sums of the session, as the exported page has them."""
+        totals = self.story.totals
+        return {
+            "turns": totals.turns,
+            "calls": totals.calls,
+            "failed": totals.failed_calls,
+            "denied": totals.denied_calls,
+            "errors": totals.errors,
+            "cost": totals.cost,
+            "tokens": totals.tokens,
+            "duration": round(1000 * totals.duration),
+            "model": printable(self.story.model),
+        }
+
+
+def question_of(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of it is printable."""
+    tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
+    given = request.get("input")
+    arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    difference = printable(diff_of(tool, arguments, None))
+    fields = [(printable(key), _text(value)) for key, value in list(arguments.items())[:FIELDS]]
+    if len(arguments) > FIELDS:
+        fields.append(("…", _text(dict(list(arguments.items())[FIELDS:]))))
+    asked = arguments.get("questions") if tool == "AskUserQuestion" else None
+    suggestions = request.get("permission_suggestions")
+    told = {
+        "question": name,
+        "kind": "ask" if asked else "elicitation" if request.get("subtype") == "elicitation" else "permission",
+        "tool": printable(tool),
+        "main": _text(next((arguments[key] for key in MAIN if isinstance(arguments.get(key), str)), "")),
+        "fields": fields,
+        "diff": difference,
+        "message": _text(request.get("message") or request.get("description") or ""),
+        "reason": _text(request.get("decision_reason") or ""),
+        "path": _text(request.get("blocked_path") or ""),
+        "asked": clean(asked) if isinstance(asked, list) else None,
+        "schema": clean(request.get("requested_schema")),
+        "always": [printable(spelled_short(one)) for one in suggestions] if isinstance(suggestions, list) else [],
+    }
+    return {key: value for key, value in told.items() if value or key in ("question", "kind", "tool")}
+
+
+def _text(value: Any) -> str:
+    told = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return printable(told.replace("\r\n", "\n"))
+
+
+def clean(value: Any) -> Any:
+    """JSON with printable texts."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [clean(one) for one in value]
+    return {printable(key): clean(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,244 @@
+"""Who may come in: each request is judged here before any of it reaches a session.
+
+Names (Host), senders (Origin, Sec-Fetch-Site), kinds (Content-Type), sizes and tokens are checked, and each response
+gets the headers that bind the browser. Nothing of a session is readable without a token.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, NamedTuple
+
+import orjson
+
+from shim.bridge.gateway.tokens import Role, TokenFile
+from shim.core.reading.account import printable
+
+BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
+OPEN = frozenset(("/", "/openapi.json", "/login"))  # what has nothing of a session in it
+ASSETS = "/assets/"
+METHODS = frozenset(("GET", "HEAD", "POST"))
+COOKIE_SECONDS = 30 * 24 * 60 * 60
+ONCE = (b"host", b"origin", b"authorization", b"content-type", b"content-length")  # of two, which one would count?
+
+RULES = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": RULES,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "cache-control": "no-store",
+}
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Names(NamedTuple):
+    """The names under which the gateway is reached: `hosts` as a Host header has them, `origins` as a browser does.
+
+    `any_address`: every address of this machine is served, so that any IP address is a good host; another page cannot
+    make a browser believe that an address is its own (DNS rebinding needs a name).
+    """
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+    place: str  # its name and port, which its cookies are made for
+    secure: bool = False  # browsers reach it by https
+    any_address: str = ""  # ":PORT" if any IP address will do
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer
+    """What is said instead of an answer: the status, a sentence, more keys of the JSON."""
+
+    def __init__(self, status: int, sentence: str, **more: object) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.more = more
+
+
+class Visitor(NamedTuple):
+    """Who asks: what the token allows, and a question whether it is still good."""
+
+    role: Role
+    still: Callable[[], bool]
+
+
+class Gate:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: App, names: Names, tokens: TokenFile) -> None:
+        self._app = app
+        self._names = names
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            return  # a WebSocket, which uvicorn is told not to speak
+        begun = False
+
+        async def bound(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                given = {name.lower() for name, _ in message["headers"]}
+                more = ((name.encode(), value.encode()) for name, value in HEADERS.items())
+                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in given)]
+            await send(message)
+
+        try:
+            visitor = self._judge(scope)
+            scope.setdefault("state", {})["visitor"] = visitor
+            await self._app(scope, _limited(receive), bound)
+        except Refused as refusal:
+            if not begun:
+                await refuse(bound, refusal)
+
+    def _judge(self, scope: Scope) -> Visitor | None:
+        """Who asks; None for what anybody may have. Refused says why not."""
+        headers = _headers(scope)
+        path, method = scope["path"], scope["method"]
+        if not self._named(headers.get(b"host", "")):
+            host = printable(headers.get(b"host", ""))[:100]
+            raise Refused(403, f"this gateway is not called {host!r}; `shim bridge serve --name` adds a name")
+        if method not in METHODS:
+            raise Refused(405, "only GET and POST are answered")
+        open_to_all = path in OPEN or path.startswith(ASSETS)
+        self._check_sender(headers, page=open_to_all and method != "POST")
+        if method == "POST":
+            _check_body(headers)
+        if open_to_all:
+            return None
+        visitor, by_cookie = self._visitor(headers)
+        if by_cookie and method == "POST" and b"origin" not in headers:
+            raise Refused(403, "a POST with a cookie must say its Origin, as browsers do")
+        if method == "POST" and visitor.role != "drive" and path != "/logout":
+            raise Refused(403, "this token may only watch")
+        return visitor
+
+    def _named(self, host: str) -> bool:
+        if host.lower() in self._names.hosts:
+            return True
+        port = self._names.any_address
+        return bool(port) and host.endswith(port) and _is_address(host.removesuffix(port).strip("[]"))
+
+    def _check_sender(self, headers: Mapping[bytes, str], *, page: bool) -> None:
+        """Refuse what another page sends in the user's name. `page`: it is an asset, to which a link may lead."""
+        origin = headers.get(b"origin")
+        if origin is not None and origin not in self._names.origins and not self._own_address(origin):
+            raise Refused(403, "another page may not ask this gateway")
+        site = headers.get(b"sec-fetch-site", "none")
+        followed = (
+            page and headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
+        )
+        if site not in ("none", "same-origin") and not followed:
+            raise Refused(403, "another page may not ask this gateway")
+
+    def _own_address(self, origin: str) -> bool:
+        scheme, _, host = origin.partition("://")
+        return (
+            bool(self._names.any_address)
+            and scheme == ("https" if self._names.secure else "http")
+            and self._named(host)
+        )
+
+    def _visitor(self, headers: Mapping[bytes, str]) -> tuple[Visitor, bool]:
+        """Who asks, and whether a cookie says so."""
+        bearer = headers.get(b"authorization")
+        if bearer is not None:
+            kind, _, token = bearer.partition(" ")
+            role = self._tokens.current().role(token.strip()) if kind.lower() == "bearer" else None
+            if role is None:
+                raise Refused(401, "this token is unknown; `shim bridge token` shows the one that is good")
+            return Visitor(role, lambda: self._tokens.current().role(token.strip()) == role), False
+        value = self._cookie(headers.get(b"cookie", ""))
+        place = self._names.place
+        role = self._tokens.current().role_of_cookie(value, place) if value else None
+        if role is None:
+            raise Refused(401, "nothing is shown without a token; `shim bridge token` shows it")
+        return Visitor(role, lambda: self._tokens.current().role_of_cookie(value, place) == role), True
+
+    def _cookie(self, header: str) -> str:
+        """The value of our cookie, "" if there is none."""
+        try:
+            found = SimpleCookie(header).get(cookie_name(self._names))
+        except CookieError:
+            return ""
+        return found.value if found is not None else ""
+
+
+def cookie_name(names: Names) -> str:
+    """Cookies are shared by all ports of a name, so the port stands in ours."""
+    port = names.place.rpartition(":")[2]
+    return f"__Host-shim-{port}" if names.secure else f"shim-{port}"
+
+
+def set_cookie(names: Names, value: str) -> str:
+    """The Set-Cookie header for a value; "" ends the cookie."""
+    parts = [f"{cookie_name(names)}={value}", "Path=/", f"Max-Age={COOKIE_SECONDS if value else 0}", "HttpOnly"]
+    return "; ".join([*parts, "SameSite=Strict", *(["Secure"] if names.secure else [])])
+
+
+async def refuse(send: Send, refusal: Refused) -> None:
+    """Say why not, as JSON, and close the connection: what is left of the request is not read."""
+    body = orjson.dumps({"error": str(refusal), **refusal.more})
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if refusal.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if refusal.status in (400, 413):
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _headers(scope: Scope) -> dict[bytes, str]:
+    found: dict[bytes, str] = {}
+    for name, value in scope["headers"]:
+        if name in found and name in ONCE:
+            raise Refused(400, f"the header {name.decode('latin-1')} stands there twice")
+        found[name] = f"{found[name]}; {value.decode('latin-1')}" if name in found else value.decode("latin-1")
+    return found
+
+
+def _check_body(headers: Mapping[bytes, str]) -> None:
+    kind, _, more = headers.get(b"content-type", "").partition(";")
+    if kind.strip().lower() != "application/json" or more.strip().lower() not in ("", "charset=utf-8"):
+        raise Refused(415, "a POST must have the Content-Type application/json")
+    length = headers.get(b"content-length", "0")
+    if not length.isascii() or not length.isdigit() or int(length[:12]) > BODY_BYTES:
+        raise Refused(413, f"a request may have at most {BODY_BYTES:,} bytes")
+
+
+def _limited(receive: Receive) -> Receive:
+    """Take no more of a body than BODY_BYTES, whatever its length was said to be."""
+    size = 0
+
+    async def limited() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > BODY_BYTES:
+            raise Refused(413, f"a request may have at most {BODY_BYTES:,} bytes")
+        return message
+
+    return limited
+
+
+def _is_address(host: str) -> bool:
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,39 @@
+"""How much may be asked of the gateway with one token: requests in a time, streams at once."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from shim.bridge.gateway.gate import Refused
+
+POSTS, POSTS_A_SECOND = 60, 10.0  # at once, and from then on: a person types slower, a script may wait
+STREAMS = 128  # at once: some tabs, phones and scripts; each is a connection to a host
+
+
+class Limits:
+    """The counts of one gateway, by the role of the token: there is one token for each."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._posts: dict[str, tuple[float, float]] = {}  # role → how many are left, and when that was so
+        self._streams: dict[str, int] = {}
+
+    def post(self, role: str) -> None:
+        """Count a request that does something. Refused if there are too many."""
+        now = self._clock()
+        left, since = self._posts.get(role, (float(POSTS), now))
+        left = min(left + (now - since) * POSTS_A_SECOND, float(POSTS))
+        if left < 1:
+            raise Refused(429, f"more than {POSTS_A_SECOND:.0f} requests a second; try again in a second")
+        self._posts[role] = left - 1, now
+
+    @contextmanager
+    def stream(self, role: str) -> Iterator[None]:
+        """A place for a stream. Refused if there is none."""
+        if self._streams.get(role, 0) >= STREAMS:
+            raise Refused(429, f"{STREAMS} streams are open with this token already")
+        self._streams[role] = self._streams.get(role, 0) + 1
+        try:
+            yield
+        finally:
+            self._streams[role] -= 1

@@ -1,0 +1,96 @@
+"""The description of the routes for programs: OpenAPI 3.1, in JSON."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shim import __version__
+
+_TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}
+_REFUSALS = {
+    "400": "it cannot be read", "401": "no good token", "403": "it may not be done", "404": "no such session",
+    "409": "somebody else drives, it was settled before, or the session has ended", "413": "too long",
+    "415": "no JSON", "429": "too much", "504": "no word of the session",
+}  # fmt: skip
+
+
+def document() -> dict[str, Any]:
+    """The whole description."""
+    session = {"parameters": [{"name": "id", "in": "path", "required": True, "schema": _TEXT}]}
+    take = {"take": _FLAG}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "claude-shim: the bridge", "version": __version__},
+        "components": {
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "shim-PORT"},
+            }
+        },
+        "security": [{"bearer": []}, {"cookie": []}],
+        "paths": {
+            "/login": {"post": {**_post("A cookie for a token", {"token": _TEXT}, ["token"]), "security": []}},
+            "/logout": {"post": _post("End the cookie", {})},
+            "/me": {"get": _get("What this token may do, and the vendors")},
+            "/sessions": {
+                "get": _get("All sessions, the last begun first"),
+                "post": _post(
+                    "Begin a session",
+                    {"vendor": _TEXT, "prompt": _TEXT, "cwd": _TEXT, "model": _TEXT, "mode": _TEXT},
+                    ["vendor", "prompt", "cwd"],
+                    "201",
+                ),
+            },
+            "/sessions/{id}": {**session, "get": _get("One session")},
+            "/sessions/{id}/events": {**session, "get": _stream("Claude's lines as they are", ())},
+            "/sessions/{id}/steps": {**session, "get": _stream("Steps as the page draws them", ("last",))},
+            "/sessions/{id}/messages": {
+                **session,
+                "post": _post("Say a message", {"text": _TEXT, "id": _TEXT, **take}, ["text"]),
+            },
+            "/sessions/{id}/answers": {
+                **session,
+                "post": _post(
+                    "Answer a question",
+                    {
+                        "question": _TEXT,
+                        "behavior": {"enum": ["allow", "deny"]},
+                        "message": _TEXT,
+                        "input": {"type": "object"},
+                        "always": _FLAG,
+                    },
+                    ["question", "behavior"],
+                ),
+            },
+            "/sessions/{id}/interrupt": {**session, "post": _post("Interrupt the turn", {})},
+            "/sessions/{id}/model": {**session, "post": _post("Another model", {"model": _TEXT, **take}, ["model"])},
+            "/sessions/{id}/mode": {**session, "post": _post("Another mode", {"mode": _TEXT, **take}, ["mode"])},
+            "/sessions/{id}/take": {**session, "post": _post("Drive the session", {})},
+            "/sessions/{id}/release": {**session, "post": _post("Let others drive", {})},
+            "/sessions/{id}/stop": {**session, "post": _post("End the session", {})},
+        },
+    }
+
+
+def _get(summary: str) -> dict[str, Any]:
+    return {"summary": summary, "responses": _responses("200", "application/json")}
+
+
+def _stream(summary: str, more: tuple[str, ...]) -> dict[str, Any]:
+    parameters = [{"name": name, "in": "query", "schema": _TEXT} for name in ("after", *more)]
+    parameters.append({"name": "Last-Event-ID", "in": "header", "schema": _TEXT})
+    return {"summary": summary, "parameters": parameters, "responses": _responses("200", "text/event-stream")}
+
+
+def _post(
+    summary: str, keys: Mapping[str, Any], needed: list[str] | None = None, status: str = "200"
+) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": dict(keys)}
+    if needed:
+        schema["required"] = needed
+    body = {"required": bool(needed), "content": {"application/json": {"schema": schema}}}
+    return {"summary": summary, "requestBody": body, "responses": _responses(status, "application/json")}
+
+
+def _responses(status: str, kind: str) -> dict[str, Any]:
+    good = {"description": "it is done", "content": {kind: {}}}
+    return {status: good, **{code: {"description": text} for code, text in _REFUSALS.items()}}

@@ -1,0 +1,194 @@
+"""Runs the gateway: where it listens, under which names, with which certificate."""
+
+import asyncio
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import uvicorn
+
+from shim.bridge.gateway.app import application
+from shim.bridge.gateway.connections import HEAD_BYTES, BoundedConnection
+from shim.bridge.gateway.gate import Names
+from shim.bridge.gateway.hosts import Hosts
+from shim.bridge.gateway.tokens import TokenFile
+from shim.core.errors import FrontendError, MachineError
+
+HOST, PORT = "127.0.0.1", 8421
+BACKLOG = 128
+KEEP_ALIVE_SECONDS = 5
+END_SECONDS = 1  # for open streams at the end; browsers come back by themselves
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Place(NamedTuple):
+    """Where to listen, and how browsers come there.
+
+    host, port    the address; port 0 is any free one
+    proxy         a proxy with TLS stands in front
+    names         further names under which browsers reach it, with their port unless it is the usual one
+    certificate   the files of the certificate and of its key, "" without TLS
+    """
+
+    host: str = HOST
+    port: int = PORT
+    proxy: bool = False
+    names: tuple[str, ...] = ()
+    certificate: str = ""
+    key: str = ""
+
+
+def place_of(text: str) -> tuple[str, int]:
+    """ADDRESS:PORT, ADDRESS or PORT as a pair. FrontendError for anything else."""
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = (HOST, text) if text.isdigit() else (text, str(PORT))
+    elif host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        raise _no_place(text)
+    host = host.strip("[]") or HOST
+    if not port.isascii() or not port.isdigit() or int(port[:9]) > 65535:
+        raise _no_place(text)
+    if host == "localhost":
+        host = HOST
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise _no_place(text) from None
+    return host, int(port)
+
+
+def _no_place(text: str) -> FrontendError:
+    return FrontendError(
+        f"--http {text!r} is no address to listen at",
+        hint="it is ADDRESS:PORT, where the address is a number, such as 127.0.0.1:8421 or [::1]:8421",
+    )
+
+
+def check(place: Place) -> None:
+    """FrontendError where others could read along, or where a browser could not be told from another page."""
+    if bool(place.certificate) != bool(place.key):
+        raise FrontendError("--tls-cert and --tls-key belong together", hint="give both, or neither")
+    address = ipaddress.ip_address(place.host)
+    if not address.is_loopback and not place.certificate and not place.proxy:
+        raise FrontendError(
+            f"--http {place.host} can be reached from other machines, and everybody on the way could read the token "
+            "and all that the sessions say",
+            hint="give --tls-cert and --tls-key, or --behind-proxy if a proxy with TLS stands in front of it",
+        )
+    if place.proxy and not place.names:
+        raise FrontendError(
+            "--behind-proxy needs to know the name under which browsers come",
+            hint="give --name, such as --name shim.example.org",
+        )
+
+
+def names_of(place: Place, port: int) -> Names:
+    """The names of a place, whose port is known by now."""
+    secure = bool(place.certificate)
+    address = ipaddress.ip_address(place.host)
+    shown = f"[{place.host}]" if address.version == 6 else place.host
+    own = [*(LOOPBACK_NAMES if address.is_loopback else ()), *(() if address.is_unspecified else (shown,))]
+    usual = 443 if secure else 80
+    hosts = {f"{name}:{port}" for name in own} | ({*own} if port == usual else set())
+    origins = {f"{'https' if secure else 'http'}://{host}" for host in hosts}
+    for name in (name.lower() for name in place.names):
+        named = (
+            {name}
+            if place.proxy or ":" in name.rpartition("]")[2]
+            else {f"{name}:{port}", *([name] if port == usual else [])}
+        )
+        hosts |= named
+        origins |= {f"{'https' if secure or place.proxy else 'http'}://{one}" for one in named}
+    first = (
+        place.names[0].lower() if place.names else f"{LOOPBACK_NAMES[0] if address.is_unspecified else shown}:{port}"
+    )
+    return Names(
+        frozenset(hosts),
+        frozenset(origins),
+        first if ":" in first.rpartition("]")[2] else f"{first}:{443 if secure or place.proxy else port}",
+        secure or place.proxy,
+        f":{port}" if address.is_unspecified else "",
+    )
+
+
+def address_of(place: Place, names: Names, port: int) -> str:
+    """The address that a person opens."""
+    if place.proxy:
+        return f"https://{place.names[0].lower()}/"
+    if place.names:
+        name = place.names[0].lower()
+        return f"{'https' if names.secure else 'http'}://{name if ':' in name else f'{name}:{port}'}/"
+    return f"{'https' if names.secure else 'http'}://{names.place}/"
+
+
+def listen(place: Place) -> socket.socket:
+    """The listening socket. MachineError where it cannot be had."""
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    opened = socket.socket(family)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((place.host, place.port))
+        opened.listen(BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise MachineError(
+            f"{place.host}:{place.port} cannot be listened at: {error.strerror}",
+            hint="another process may have it: give another port with --http, or 0 for any free one",
+        ) from None
+    return opened
+
+
+def serve(place: Place, hosts: Hosts, environment: Mapping[str, str], tell: Callable[[str, TokenFile], None]) -> None:
+    """Serve until SIGINT or SIGTERM. `tell` is given the address when it can be opened.
+
+    FrontendError and MachineError say why it cannot be done.
+    """
+    check(place)
+    tokens = TokenFile(environment)
+    tokens.current()
+    if place.certificate:
+        _check_certificate(place)
+    with listen(place) as opened:
+        port = opened.getsockname()[1]
+        tell(address_of(place, names_of(place, port), port), tokens)
+        asyncio.run(server_of(place, hosts, tokens, opened).serve(sockets=[opened]))
+
+
+def server_of(place: Place, hosts: Hosts, tokens: TokenFile, opened: socket.socket) -> uvicorn.Server:
+    """The server for a listening socket."""
+    names = names_of(place, opened.getsockname()[1])
+    config = uvicorn.Config(
+        application(hosts, names, tokens),
+        http=BoundedConnection,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,  # nothing is logged: an address has the id of a session in it
+        access_log=False,
+        proxy_headers=False,  # what a proxy says of a client changes nothing here
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=END_SECONDS,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        ssl_certfile=place.certificate or None,
+        ssl_keyfile=place.key or None,
+    )
+    return uvicorn.Server(config)
+
+
+def _check_certificate(place: Place) -> None:
+    """FrontendError for files that no server can use."""
+    try:
+        for path in (place.certificate, place.key):
+            os.stat(path)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(place.certificate, place.key, password=lambda: "")
+    except OSError as error:  # SSLError is one too
+        where = error.filename or f"{place.certificate} and {place.key}"
+        raise FrontendError(
+            f"{where}: {error.strerror or error}",
+            hint="--tls-cert is the certificate with its chain, --tls-key its key, both as PEM without a password",
+        ) from None

@@ -1,0 +1,235 @@
+"""Server-sent events: a session's lines as they are, and its steps as the page draws them.
+
+One stream is one connection to the host; it holds no more than one batch of frames. A browser that comes back says the
+id of the last event that it saw, and goes on behind it.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, NamedTuple
+
+import anyio
+import orjson
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from shim.bridge.gateway.drawing import Drawing, clean, question_of
+from shim.bridge.gateway.gate import Receive, Scope, Send
+from shim.bridge.gateway.hosts import Hosts, Link
+from shim.core.bridge.frames import Cursor, said_line
+
+BEAT_SECONDS = 15.0  # from one comment to the next: proxies and phones give up on silent connections
+RETRY_MS = 1000  # before a browser comes back by itself
+WAITING = 64  # frames between the host and the browser; more wait in the host, which bounds them
+CHUNK_BYTES = 64 * 1024  # of events that are written at once
+NOT_DRAWN = frozenset(("initialize", "init"))  # of a welcome: pages of flags and tools
+ID = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
+
+
+def cursor_of(text: str) -> Cursor | None:
+    """The cursor that an event's id says: GENERATION-NUMBER. None for anything else."""
+    found = ID.match(text)
+    return Cursor(int(found[1]), int(found[2])) if found else None
+
+
+def event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
+    """One event. A line break inside of JSON is a blank, so that it may become one between two `data` lines."""
+    lines = b"\ndata: ".join(re.split(rb"\r\n|\r|\n", data))
+    at = b"id: %d-%d\n" % cursor if cursor is not None else b""
+    return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), at, lines)
+
+
+class Frame(NamedTuple):
+    """A frame of a host: its kind, its keys, its bytes."""
+
+    kind: str
+    said: dict[str, Any]
+    raw: bytes
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """Where a numbered line stands."""
+        number = self.said.get("number")
+        return Cursor(int(self.said["generation"]), number) if self.kind == "line" and number else None
+
+
+def read(raw: bytes) -> Frame | None:
+    """A frame; None for what this version cannot read."""
+    try:
+        said = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    kind = said.get("kind") if isinstance(said, dict) else None
+    return Frame(kind, said, raw) if isinstance(kind, str) else None
+
+
+class Teller:
+    """Makes events of frames. The base tells every frame as it is: `GET /sessions/ID/events`."""
+
+    after: Cursor | None = None  # what the host is asked for
+
+    def __init__(self, cursor: Cursor | None) -> None:
+        self.after = cursor
+
+    def tell(self, frame: Frame) -> Iterator[bytes]:
+        """The events of a frame."""
+        if frame.kind != "line":
+            yield event(frame.kind, frame.raw)
+        elif (cursor := frame.cursor) is not None:
+            yield event("line", said_line(frame.raw), cursor)
+        else:
+            yield event("partial", said_line(frame.raw))
+
+
+class Drawn(Teller):
+    """The steps: `GET /sessions/ID/steps`. The host says the whole log each time, because steps grow out of it.
+
+    `cursor` is what the browser has seen; of what is new to it, the last `most` steps are told at first.
+    """
+
+    def __init__(self, cursor: Cursor | None, most: int) -> None:
+        super().__init__(None)
+        self._seen = cursor
+        self._most = most
+        self._drawing = Drawing()
+        self._history: dict[int, tuple[dict[str, Any], Cursor]] | None = {}  # by number, the last changed one last
+        self._left_out = 0
+
+    def tell(self, frame: Frame) -> Iterator[bytes]:
+        """The events of a frame."""
+        if frame.kind == "line":
+            yield from self._line(frame)
+        elif frame.kind == "synced":
+            yield from self._synced(frame)
+        elif frame.kind == "question":
+            asked = frame.said.get("request")
+            told = question_of(str(frame.said.get("question")), asked if isinstance(asked, dict) else {})
+            yield event("question", orjson.dumps({**told, "at": frame.said.get("at")}))
+        elif frame.kind == "gap" and self._history is None:
+            # Lines are missing: a drawing that goes on without them would be another one than everybody else's.
+            self._drawing, self._history, self._seen = Drawing(), {}, None
+            yield event("gap", frame.raw)
+        elif frame.kind == "welcome":
+            yield from self._welcome(frame)
+        elif frame.kind != "gap":
+            yield event(frame.kind, orjson.dumps(clean(frame.said)))
+
+    def _welcome(self, frame: Frame) -> Iterator[bytes]:
+        said, seen = frame.said, self._seen
+        if seen is not None and (seen.generation > said["generation"] or seen.number > said["number"]):
+            self._seen = None
+            yield event("gap", orjson.dumps({"from": seen.number, "to": said["number"], "reason": "unknown"}))
+        told = {key: value for key, value in said.items() if key not in NOT_DRAWN}
+        yield event("welcome", orjson.dumps(clean(told)))
+
+    def _line(self, frame: Frame) -> Iterator[bytes]:
+        line, cursor = said_line(frame.raw), frame.cursor
+        if cursor is None:
+            live = self._drawing.partial(line) if self._history is None else None
+            if live is not None:
+                yield event("live", orjson.dumps(live))
+            return
+        steps = self._drawing.line(int(frame.said.get("at") or 0), line)
+        if self._history is not None:
+            self._keep(steps, cursor)
+            return
+        for place, step in enumerate(steps, 1):  # the id stands at the last step of a line: all before it were said
+            yield event("step", orjson.dumps(step), cursor if place == len(steps) else None)
+        if any(step["kind"] == "result" for step in steps):
+            yield event("totals", orjson.dumps(self._drawing.totals()))
+
+    def _keep(self, steps: list[dict[str, Any]], cursor: Cursor) -> None:
+        assert self._history is not None
+        for step in steps:
+            self._history.pop(step["number"], None)
+            if self._seen is None or cursor.number > self._seen.number:
+                self._history[step["number"]] = step, cursor
+        while len(self._history) > self._most:
+            del self._history[next(iter(self._history))]
+            self._left_out += 1
+
+    def _synced(self, frame: Frame) -> Iterator[bytes]:
+        history, self._history = self._history or {}, None
+        about = {"title": self._drawing.title, "began": self._drawing.began, "left_out": self._left_out}
+        yield event("about", orjson.dumps(about))
+        told: list[tuple[dict[str, Any], Cursor]] = list(history.values())
+        for place, (step, cursor) in enumerate(told, 1):
+            last = place == len(told) or told[place][1] != cursor
+            yield event("step", orjson.dumps(step), cursor if last else None)
+        yield event("totals", orjson.dumps(self._drawing.totals()))
+        yield event("synced", frame.raw)
+
+
+class EventStream:
+    """The response with a stream: an ASGI application for one request.
+
+    `still` says whether the visitor's token is good; it is asked at every beat and before every write.
+    """
+
+    def __init__(self, hosts: Hosts, session: str, teller: Teller, still: Callable[[], bool]) -> None:
+        self._hosts = hosts
+        self._session = session
+        self._teller = teller
+        self._still = still
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer until the browser goes, the host goes, or the token is replaced."""
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_gone, receive, tasks)
+            await self._write(send, tasks)
+            await send({"type": "http.response.body", "body": b""})
+            tasks.cancel_scope.cancel()
+
+    async def _write(self, send: Send, tasks: TaskGroup) -> None:
+        into, out_of = anyio.create_memory_object_stream[Frame](WAITING)
+        with into, out_of:
+            tasks.start_soon(self._read, into)
+            while True:
+                chunk = b": still here\n\n"
+                with anyio.move_on_after(BEAT_SECONDS):
+                    try:
+                        chunk = b"".join(self._teller.tell(await out_of.receive()))
+                    except anyio.EndOfStream:
+                        return
+                    chunk += b"".join(self._more(out_of, CHUNK_BYTES - len(chunk)))
+                if not self._still():
+                    return
+                if chunk:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def _more(self, frames: MemoryObjectReceiveStream[Frame], room: int) -> Iterator[bytes]:
+        """The events of what waits already, about `room` bytes."""
+        while room > 0:
+            try:
+                frame = frames.receive_nowait()
+            except (anyio.WouldBlock, anyio.EndOfStream):
+                return
+            for said in self._teller.tell(frame):
+                room -= len(said)
+                yield said
+
+    async def _read(self, into: MemoryObjectSendStream[Frame]) -> None:
+        with into:
+            try:
+                async with self._hosts.connect(self._session, drive=False, after=self._teller.after) as link:
+                    async for frame in frames(link):
+                        await into.send(frame)
+            except OSError:
+                pass  # the host has gone: the browser comes back, and is told how it ended
+
+
+async def frames(link: Link) -> AsyncIterator[Frame]:
+    """The frames of a connection that can be read."""
+    async for raw in link:
+        frame = read(raw)
+        if frame is not None:
+            yield frame
+
+
+async def _until_gone(receive: Receive, tasks: TaskGroup) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    tasks.cancel_scope.cancel()

@@ -1,0 +1,171 @@
+"""The routes of the gateway, over real sockets, with hosts that stand in."""
+
+import json
+
+import pytest
+from web import OTHER, QUESTION, SESSION
+
+from shim.bridge.gateway import app as module
+
+
+def test_the_sessions_are_listed_with_their_facts(web, host):
+    answered = web.get("/sessions")
+    assert answered.status == 200
+    (one,) = answered.json["sessions"]
+    assert one["id"] == SESSION[:8] and one["vendor"] == "demo" and one["alive"] is True and one["needs"] is None
+    assert set(one) == set(module.SHOWN)
+    assert web.get(f"/sessions/{SESSION}").json == web.get(f"/sessions/{SESSION[:8]}").json == one
+
+
+@pytest.mark.parametrize("word", ["00000000", "1f0c", "..", "%2e%2e%2fetc", "a" * 36, "1F0C2AB4%00", "*"])
+def test_an_unknown_id_is_404(web, word):
+    for path in (f"/sessions/{word}", f"/sessions/{word}/events", f"/sessions/{word}/steps"):
+        assert web.get(path).status == 404
+    assert web.post(f"/sessions/{word}/messages", {"text": "hi"}).status == 404
+
+
+def test_a_message_is_said_by_a_driver(web, host):
+    answered = web.post(f"/sessions/{SESSION[:8]}/messages", {"text": "go on", "id": OTHER})
+    assert answered.status == 200 and answered.json == {"id": OTHER}
+    assert host.heard == [{"kind": "message", "id": OTHER, "message": {"role": "user", "content": "go on"}}]
+    assert host.clients == []
+
+
+def test_who_drives_is_said_and_can_be_displaced(web, host):
+    host.driver = "terminal"
+    refused = web.post(f"/sessions/{SESSION}/messages", {"text": "go on"})
+    assert refused.status == 409 and refused.json["driver"] == "terminal"
+    assert web.post(f"/sessions/{SESSION}/messages", {"text": "go on", "take": True}).status == 200
+    assert [said["kind"] for said in host.heard] == ["message", "take", "message"]
+
+
+@pytest.mark.parametrize(
+    ("act", "body", "said"),
+    [
+        ("interrupt", {}, {"kind": "interrupt"}),
+        ("model", {"model": "m2"}, {"kind": "model", "model": "m2"}),
+        ("mode", {"mode": "plan"}, {"kind": "mode", "mode": "plan"}),
+        ("take", {}, {"kind": "take"}),
+        ("release", {}, {"kind": "release"}),
+        ("stop", {}, {"kind": "end"}),
+    ],
+)
+def test_each_act_is_one_frame(web, host, act, body, said):
+    assert web.post(f"/sessions/{SESSION}/{act}", body).status == 200
+    (heard,) = host.heard
+    assert {key: value for key, value in heard.items() if key != "id"} == said
+
+
+def test_a_question_is_answered_once(web, host):
+    web.call(host.ask)
+    assert web.post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow"}).status == 200
+    assert host.heard[0]["decision"] == {"behavior": "allow"}
+    late = web.post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "deny"})
+    assert late.status == 409 and (late.json["by"], late.json["how"]) == ("web", "allow")
+
+
+@pytest.mark.parametrize(
+    ("body", "decision"),
+    [
+        ({"behavior": "deny"}, {"behavior": "deny", "message": "denied"}),
+        ({"behavior": "deny", "message": "no"}, {"behavior": "deny", "message": "no"}),
+        ({"behavior": "allow", "input": {"a": 1}}, {"behavior": "allow", "updatedInput": {"a": 1}}),
+        (
+            {"behavior": "allow", "always": True},
+            {"behavior": "allow", "updatedPermissions": QUESTION["permission_suggestions"]},
+        ),
+    ],
+)
+def test_an_answer_becomes_a_decision(web, host, body, decision):
+    web.call(host.ask)
+    assert web.post(f"/sessions/{SESSION}/answers", {"question": "q1", **body}).status == 200
+    assert host.heard[0]["decision"] == decision
+
+
+def test_what_has_no_suggestion_cannot_be_allowed_for_always(web, host):
+    web.call(host.ask, permission_suggestions=[])
+    body = {"question": "q1", "behavior": "allow", "always": True}
+    assert web.post(f"/sessions/{SESSION}/answers", body).status == 400
+    assert host.heard == [] and "q1" in host.questions
+
+
+def test_a_session_begins(web, tmp_path):
+    body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path), "model": "m1", "mode": "plan"}
+    answered = web.post("/sessions", body)
+    assert answered.status == 201 and answered.json == {"id": OTHER[:8], "session": OTHER}
+    assert web.hosts.begun == [("demo", "hi", str(tmp_path), "m1", "plan")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [
+        ({"vendor": "nobody"}, 400), ({"vendor": "../x"}, 400), ({"vendor": None}, 400), ({"prompt": " "}, 400),
+        ({"prompt": "a\0b"}, 400), ({"cwd": "repo"}, 400), ({"cwd": "/no/such/folder"}, 400),
+        ({"cwd": "/etc/passwd"}, 400),
+        ({"model": "--shim-config=/tmp/x"}, 400), ({"mode": "-x"}, 400), ({"mode": "bypassPermissions"}, 403),
+    ],
+)  # fmt: skip
+def test_a_session_that_cannot_be_is_refused_before_it_begins(web, tmp_path, wrong, status):
+    body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path)}
+    answered = web.post("/sessions", {key: value for key, value in {**body, **wrong}.items() if value is not None})
+    assert answered.status == status and answered.json["error"]
+    assert web.hosts.begun == []
+
+
+def test_a_session_that_has_ended_is_acted_on_no_more(web, host):
+    host.facts |= {"alive": False, "state": "done"}
+    refused = web.post(f"/sessions/{SESSION}/messages", {"text": "hi"})
+    assert refused.status == 409 and refused.json == {"error": "the session has ended", "state": "done"}
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"nonsense", b'{"text": 1}', b'{"text": ""}', b"\xff\xfe"])
+def test_a_body_that_cannot_be_read_is_400(web, host, body):
+    answered = web.post(f"/sessions/{SESSION}/messages", body)
+    assert answered.status == 400 and answered.json["error"]
+    assert host.heard == []
+
+
+def test_the_description_names_every_route_and_no_other(web):
+    paths = {
+        (path, method) for path, found in web.get("/openapi.json", role=None).json["paths"].items()
+        for method in found if method in ("get", "post")
+    }  # fmt: skip
+    documented = {("/" + path.removeprefix("/"), method) for path, method in paths}
+    routes = set()
+    for route in module.application.__globals__["Route"] and _routes(web):
+        routes |= {(route.path, method.lower()) for method in route.methods if method != "HEAD"}
+    assert documented == {one for one in routes if one[0] not in ("/", "/openapi.json", "/assets/{name}")}
+
+
+def _routes(web):
+    return web.server.config.app._app.routes
+
+
+def test_who_comes_asks_what_may_be_done(web):
+    told = web.get("/me", role="watch").json
+    assert told["role"] == "watch" and "demo" in told["vendors"]
+
+
+def test_the_page_and_its_files_are_for_everybody(web):
+    page = web.get("/", role=None)
+    assert page.status == 200 and page.headers["content-type"].startswith("text/html")
+    for name in ("look.css", "steps.js", "index.js"):
+        assert web.get(f"/assets/{name}", role=None).status == 200
+    for name in ("..%2fapp.py", "app.py", "index.html%00", "nothing.js"):
+        assert web.get(f"/assets/{name}", role=None).status == 404
+
+
+def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
+    answered = web.post("/login", {"token": web.tokens.current().watch}, role=None)
+    assert answered.json == {"role": "watch"}
+    cookie = answered.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Path=/" in cookie and "Domain" not in cookie
+    given = {"Cookie": cookie.partition(";")[0]}
+    assert web.get("/me", role=None, headers=given).json["role"] == "watch"
+    ended = web.post("/logout", role=None, headers={**given, "Origin": f"http://{web.host}"})
+    assert ended.status == 200 and "Max-Age=0" in ended.headers["set-cookie"]
+
+
+def test_a_refusal_is_json(web):
+    for answered in (web.get("/nothing"), web.get("/sessions", role=None), web.ask("PUT", "/sessions", {})):
+        assert answered.status in (401, 404, 405) and json.loads(answered.body)["error"]

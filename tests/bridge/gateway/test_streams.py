@@ -1,0 +1,229 @@
+"""The two streams of a session: its lines as they are, and its steps as the page draws them."""
+
+import itertools
+
+import pytest
+from web import SESSION
+
+from shim.bridge.gateway import streams
+from shim.bridge.gateway.streams import cursor_of, event
+
+PROMPT = {"type": "user", "isReplay": True, "message": {"role": "user", "content": "clean up"}}
+INIT = {"type": "system", "subtype": "init", "session_id": SESSION, "model": "m1", "cwd": "/repo", "tools": ["Bash"]}
+TEXT = {"type": "assistant", "message": {"content": [{"type": "text", "text": "I *remove* it."}]}}
+CALL = {
+    "type": "assistant",
+    "message": {"content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "rm -r build"}}]},
+}
+DONE = {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t1", "content": "gone"}]}}
+RESULT = {"type": "result", "subtype": "success", "result": "I *remove* it.", "total_cost_usd": 0.5, "usage": {}}
+TURN = (PROMPT, INIT, TEXT, CALL, DONE, RESULT)
+
+
+def until(stream, kind):
+    """The events up to the first of a kind, that one included."""
+    found = []
+    for each in stream:
+        found.append(each)
+        if each.kind == kind:
+            return found
+    raise AssertionError(f"no {kind} in {[one.kind for one in found]}")
+
+
+def say(web, host, *lines):
+    for line in lines:
+        web.call(host.say, **line)
+
+
+def test_lines_are_told_byte_for_byte_with_their_ids(web, host):
+    say(web, host, *TURN)
+    with web.stream(f"/sessions/{SESSION}/events") as stream:
+        told = until(stream, "synced")
+    lines = [one for one in told if one.kind == "line"]
+    assert [one.data for one in lines] == [line for _, line in host.lines]
+    assert [one.id for one in lines] == [f"1-{number}" for number in range(1, 7)]
+    assert all(not one.id for one in told if one.kind != "line")
+
+
+def test_what_comes_is_told_while_it_comes(web, host):
+    with web.stream(f"/sessions/{SESSION}/events") as stream:
+        until(stream, "synced")
+        web.call(host.part, type="message_start")
+        say(web, host, TEXT)
+        web.call(host.ask)
+        assert [one.kind for one in itertools.islice(stream, 3)] == ["partial", "line", "question"]
+
+
+@pytest.mark.parametrize("name", ["events", "steps"])
+def test_who_comes_back_goes_on_behind_the_last_id(web, host, name):
+    say(web, host, *TURN)
+    with web.stream(f"/sessions/{SESSION}/{name}") as stream:
+        ids = [one.id for one in until(stream, "synced") if one.id]
+    assert ids[-1] == "1-6"
+    say(web, host, PROMPT)
+    with web.stream(f"/sessions/{SESSION}/{name}", after=ids[-1]) as stream:
+        assert [one.id for one in until(stream, "synced") if one.id] == ["1-7"]
+    with web.stream(f"/sessions/{SESSION}/{name}?after=1-4") as stream:
+        back = [one.id for one in until(stream, "synced") if one.id]
+    assert back == ["1-5", "1-6", "1-7"]
+
+
+def test_the_steps_are_those_of_the_exported_page(web, host):
+    say(web, host, *TURN)
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        told = until(stream, "synced")
+    steps = [one.json for one in told if one.kind == "step"]
+    assert [step["kind"] for step in steps] == ["prompt", "start", "text", "call", "result"]
+    text, call = steps[2], steps[3]
+    assert text["trees"] == [["p", "I ", ["em", "remove"], " it."]]
+    assert (call["name"], call["main"], call["outcome"], call["output"]) == ("Bash", "rm -r build", "ok", "gone")
+    (about,) = [one.json for one in told if one.kind == "about"]
+    assert about == {"title": "clean up", "began": 1000, "left_out": 0}
+    (totals,) = [one.json for one in told if one.kind == "totals"]
+    assert (totals["turns"], totals["calls"], totals["cost"]) == (1, 1, 0.5)
+    (welcome,) = [one.json for one in told if one.kind == "welcome"]
+    assert "initialize" not in welcome and welcome["name"] == "a test"
+
+
+def test_a_step_is_told_again_when_it_changes(web, host):
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        until(stream, "synced")
+        say(web, host, PROMPT, CALL)
+        began = until(stream, "step") + until(stream, "step")
+        say(web, host, DONE)
+        ended = until(stream, "step")
+    (call, again) = began[-1].json, ended[-1].json
+    assert "outcome" not in call and call["fields"] == [["command", "rm -r build"]]
+    assert again["outcome"] == "ok" and again["number"] == call["number"]
+
+
+def test_a_call_that_was_denied_is_told_again_by_the_result(web, host):
+    wrong = {**DONE, "message": {"content": [{**DONE["message"]["content"][0], "is_error": True}]}}
+    denied = {**RESULT, "permission_denials": [{"tool_name": "Bash", "tool_use_id": "t1"}]}
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        until(stream, "synced")
+        say(web, host, PROMPT, CALL, wrong, denied)
+        told = [one.json for one in until(stream, "totals") if one.kind == "step"]
+    assert [(step["kind"], step.get("outcome")) for step in told if step["kind"] == "call"] == [
+        ("call", None),
+        ("call", "failed"),
+        ("call", "denied"),
+    ]
+
+
+def test_what_is_streamed_is_live_and_the_step_comes_with_the_whole_line(web, host):
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        until(stream, "synced")
+        web.call(host.part, type="content_block_start", content_block={"type": "text", "text": ""})
+        web.call(host.part, type="content_block_delta", delta={"type": "text_delta", "text": "I *rem\x1b"})
+        say(web, host, TEXT)
+        told = until(stream, "step")
+    assert [one.kind for one in told] == ["live", "live", "step"]
+    assert told[0].json == {"above": 0, "kind": "text", "name": "", "begin": True, "text": ""}
+    assert told[1].json["text"] == "I *rem\\x1b"
+
+
+def test_steps_have_the_same_numbers_for_who_watched_and_who_came_late(web, host):
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        until(stream, "synced")
+        for line in TURN:
+            web.call(host.part, type="content_block_delta", delta={"type": "text_delta", "text": "some"})
+            say(web, host, line)
+        watched = {one.json["number"]: one.json for one in until(stream, "totals") if one.kind == "step"}
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        late = {one.json["number"]: one.json for one in until(stream, "synced") if one.kind == "step"}
+    assert watched == late
+
+
+def test_of_a_long_past_the_last_steps_are_told(web, host):
+    for number in range(50):
+        say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
+    with web.stream(f"/sessions/{SESSION}/steps?last=3") as stream:
+        told = until(stream, "synced")
+    assert [one.json["text"] for one in told if one.kind == "step"] == ["number 47", "number 48", "number 49"]
+    assert [one.json["left_out"] for one in told if one.kind == "about"] == [47]
+    assert web.get(f"/sessions/{SESSION}/steps?last=99999999").status == 400
+
+
+def test_a_gap_begins_the_drawing_anew(web, host):
+    from shim.core.bridge.frames import frame
+
+    say(web, host, *TURN)
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        until(stream, "synced")
+        web.call(host.tell, frame("gap", **{"from": 1, "to": 6, "reason": "slow"}))
+        assert next(stream).kind == "gap"
+        say(web, host, PROMPT)
+        web.call(host.tell, frame("synced", number=7))
+        assert [one.json["number"] for one in until(stream, "synced") if one.kind == "step"] == [1]
+
+
+def test_a_cursor_that_is_not_there_is_a_gap_and_the_whole_log(web, host):
+    say(web, host, *TURN)
+    with web.stream(f"/sessions/{SESSION}/steps", after="1-99") as stream:
+        told = until(stream, "synced")
+    assert told[0].kind == "gap" and len([one for one in told if one.kind == "step"]) == 5
+
+
+def test_a_question_is_told_with_all_that_decides_it(web, host):
+    web.call(host.ask, input={"command": "rm \u202e-r /", "deep": [[[[[["x"]]]]]], "long": "y" * 50_000})
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        told = until(stream, "question")[-1].json
+    assert (told["kind"], told["tool"], told["question"]) == ("permission", "Bash", "q1")
+    fields = dict(told["fields"])
+    assert "\u202e" not in fields["command"] and "-r /" in fields["command"] and told["main"] == fields["command"]
+    assert '"x"' in fields["deep"] and len(fields["long"]) == 50_000
+    assert told["always"] and "rm:*" in told["always"][0]
+
+
+def test_a_session_that_has_ended_and_was_seen_is_not_asked_for_again(web, host):
+    say(web, host, *TURN)
+    host.facts["alive"] = False
+    assert web.get(f"/sessions/{SESSION}/steps", headers={"Last-Event-ID": "1-6"}).status == 204
+    with web.stream(f"/sessions/{SESSION}/steps", after="1-5") as stream:
+        assert until(stream, "synced")
+
+
+def test_a_stream_ends_with_its_host_and_says_when_to_come_back(web, host):
+    with web.stream(f"/sessions/{SESSION}/events") as stream:
+        until(stream, "synced")
+        web.call(host.clients[0].close)
+        assert list(stream) == []
+
+
+def test_a_comment_keeps_a_silent_stream_alive(web, host, monkeypatch):
+    monkeypatch.setattr(streams, "BEAT_SECONDS", 0.01)
+    link = web.connect()
+    token = web.tokens.current().watch
+    link.sendall(
+        f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    )
+    said = b""
+    while said.count(b": still here") < 2:
+        said += link.recv(65536)
+    link.close()
+    assert b"retry: 1000" in said
+
+
+def test_the_connection_to_the_host_ends_with_the_stream(web, host):
+    with web.stream(f"/sessions/{SESSION}/events") as stream:
+        until(stream, "synced")
+        assert len(host.clients) == 1
+    _wait(web, lambda: not host.clients)
+
+
+def _wait(web, condition):
+    import time
+
+    deadline = time.monotonic() + 10
+    while not web.call(condition):
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("text", ["", "1", "-", "1-", "-1", "1-2-3", "a-b", "1-2\n", "9" * 40 + "-1", "1 - 2"])
+def test_what_is_no_id_of_an_event_is_no_cursor(text):
+    assert cursor_of(text) is None
+
+
+def test_a_line_break_never_ends_an_event():
+    assert event("line", b'{"a":\r\n1,\r"b":\n2}') == b'event: line\ndata: {"a":\ndata: 1,\ndata: "b":\ndata: 2}\n\n'

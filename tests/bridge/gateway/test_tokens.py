@@ -1,0 +1,88 @@
+"""The tokens of the gateway: kept for us alone, compared in constant time, replaced at once."""
+
+import os
+import stat
+import threading
+
+import pytest
+
+from shim.bridge.gateway import tokens as module
+from shim.bridge.gateway.tokens import TokenFile, Tokens
+from shim.core.errors import MachineError
+
+
+def test_a_token_has_256_bits_and_both_are_different(tokens):
+    found = tokens.current()
+    assert min(map(len, found)) >= 43 and found.drive != found.watch
+    assert found == tokens.current()
+
+
+def test_the_file_is_for_us_alone(tokens, tmp_path):
+    tokens.current()
+    (file,) = (tmp_path / "state" / "gateway").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_a_new_token_ends_the_old_one_and_its_cookie_and_no_other(tokens, tmp_path):
+    old = tokens.current()
+    elsewhere = TokenFile({"SHIM_STATE": str(tmp_path / "state")})
+    new = elsewhere.replace("drive")
+    assert tokens.current() == new and new.watch == old.watch
+    assert new.role(old.drive) is None and new.role(new.drive) == "drive" and new.role(old.watch) == "watch"
+    assert new.role_of_cookie(old.cookie("drive", "here:1"), "here:1") is None
+    assert new.role_of_cookie(old.cookie("watch", "here:1"), "here:1") == "watch"
+
+
+def test_a_cookie_is_no_token_and_is_good_for_one_place(tokens):
+    found = tokens.current()
+    cookie = found.cookie("drive", "here:1")
+    assert found.role(cookie) is None and found.drive not in cookie
+    assert found.role_of_cookie(cookie, "here:1") == "drive" and found.role_of_cookie(cookie, "here:2") is None
+
+
+@pytest.mark.parametrize("given", ["", "x", "\udcff", "ä" * 50, "x" * 100_000])
+def test_whatever_is_given_instead_of_a_token_is_unknown(tokens, given):
+    assert tokens.current().role(given) is None and tokens.current().role_of_cookie(given, "here:1") is None
+
+
+def test_tokens_are_compared_in_constant_time(monkeypatch):
+    compared = []
+    monkeypatch.setattr(module.hmac, "compare_digest", lambda one, other: compared.append((one, other)))
+    assert Tokens("d" * 43, "w" * 43).role("d" * 43) is None
+    assert compared == [(b"d" * 43, b"d" * 43), (b"d" * 43, b"w" * 43)]
+
+
+def test_what_is_no_file_of_tokens_is_replaced(tokens, tmp_path):
+    file = tmp_path / "state" / "gateway" / "tokens.json"
+    tokens.current()
+    for broken in (b"", b"{}", b'{"drive":"short","watch":"short"}', b"null"):
+        file.unlink()
+        file.write_bytes(broken)
+        file.chmod(0o600)
+        assert len(tokens.current().drive) >= 43
+
+
+def test_all_who_begin_at_once_have_the_same_tokens(tmp_path):
+    found = []
+    begin = threading.Barrier(8)
+
+    def ask():
+        begin.wait()
+        found.append(TokenFile({"SHIM_STATE": str(tmp_path / "state")}).current())
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8 and len(set(found)) == 1
+    assert os.listdir(tmp_path / "state" / "gateway") == ["tokens.json"]
+
+
+def test_where_no_token_can_be_kept_there_is_no_gateway(tmp_path):
+    (tmp_path / "state").mkdir(mode=0o755)
+    (tmp_path / "state").chmod(0o755)
+    with pytest.raises(MachineError, match="cannot be kept") as raised:
+        TokenFile({"SHIM_STATE": str(tmp_path / "state")}).current()
+    assert "chmod 700" in raised.value.hint

@@ -1,0 +1,286 @@
+"""A gateway in this process, with real sockets: hosts that stand in for real ones, and a client of HTTP."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, NamedTuple
+
+import anyio
+import orjson
+
+from shim.bridge.gateway.hosts import Wanted
+from shim.bridge.gateway.server import Place, listen, server_of
+from shim.bridge.gateway.tokens import TokenFile
+from shim.core.bridge.frames import Cursor, frame, line_frame, partial_frame
+
+PATIENCE = 10.0
+SESSION = "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405"
+OTHER = "2e1d3bc5-6e47-4f70-9b8c-a1d2e3f40516"
+QUESTION = {
+    "subtype": "can_use_tool",
+    "tool_name": "Bash",
+    "input": {"command": "rm -r build"},
+    "tool_use_id": "t1",
+    "permission_suggestions": [{"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "rm:*"}]}],
+}
+
+
+class StandIn:
+    """One session: a log, questions, one who drives. What clients said is in `heard`."""
+
+    def __init__(self, session: str = SESSION, **facts: Any) -> None:
+        usual = {"vendor": "demo", "name": "a test", "cwd": "/repo", "created": 1, "state": "working", "alive": True}
+        self.facts = {"id": session[:8], "session": session, **usual, **facts}
+        self.lines: list[tuple[int, bytes]] = []
+        self.questions: dict[str, dict[str, Any]] = {}
+        self.settled: dict[str, tuple[str, str]] = {}
+        self.driver: str | None = None
+        self.heard: list[dict[str, Any]] = []
+        self.clients: list[Client] = []
+
+    def say(self, **line: Any) -> None:
+        """A whole line of the conversation."""
+        self.lines.append((1000 + len(self.lines), json.dumps(line).encode()))
+        self.tell(line_frame(len(self.lines), 1, *self.lines[-1]))
+
+    def part(self, **event: Any) -> None:
+        """A partial line."""
+        self.tell(partial_frame(2000, json.dumps({"type": "stream_event", "event": event}).encode()))
+
+    def tell(self, raw: bytes) -> None:
+        """A frame for everybody."""
+        for client in self.clients:
+            client.tell(raw)
+
+    def ask(self, name: str = "q1", **request: Any) -> None:
+        """A question."""
+        self.questions[name] = {**QUESTION, **request}
+        self.tell(self.question(name))
+
+    def question(self, name: str) -> bytes:
+        return frame("question", question=name, at=1, request=self.questions[name])
+
+
+class Client:
+    """A connection to a session that stands in."""
+
+    def __init__(self, host: StandIn, drive: bool, after: int, replay: bool) -> None:
+        self._host = host
+        self._drive = drive
+        self._into, self._out_of = anyio.create_memory_object_stream[bytes](100_000)
+        about = {"session": host.facts["session"], "generation": 1, "number": len(host.lines), "driver": host.driver}
+        about |= {"questions": list(host.questions), "name": host.facts["name"], "state": {"state": "working"}}
+        self.tell(frame("welcome", **about, initialize={"secret": 1}))
+        for number, (at, line) in enumerate(host.lines[after:] if replay else (), after + 1):
+            self.tell(line_frame(number, 1, at, line))
+        self.tell(frame("synced", number=len(host.lines)))
+        for name in host.questions:
+            self.tell(host.question(name))
+
+    def tell(self, raw: bytes) -> None:
+        self._into.send_nowait(raw.rstrip(b"\n"))
+
+    def close(self) -> None:
+        """The host has gone."""
+        self._into.close()
+
+    def gone(self) -> None:
+        """The gateway has gone."""
+        self._into.close()
+        self._out_of.close()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._out_of)
+
+    async def send(self, said: Mapping[str, Any]) -> None:
+        """What a host does with a frame, as far as a gateway sees it."""
+        host = self._host
+        host.heard.append(dict(said))
+        mark, kind = said.get("id"), said["kind"]
+        if kind == "take":
+            host.driver = "web"
+        elif kind == "message" and host.driver not in (None, "web"):
+            text = f"{host.driver} drives this session"
+            self.tell(frame("refused", id=mark, reason="driven", text=text, driver=host.driver))
+            return
+        elif kind == "answer":
+            name = said["question"]
+            if name in host.questions:
+                del host.questions[name]
+                host.settled[name] = "web", said["decision"]["behavior"]
+            elif name not in host.settled:
+                self.tell(frame("refused", id=mark, reason="unknown", text=f"there is no question {name}"))
+                return
+            by, how = host.settled[name]
+            host.tell(frame("settled", question=name, by=by, how=how))
+        elif kind == "end":
+            host.facts["alive"] = False
+            host.tell(frame("bye", reason="ended"))
+            return
+        self.tell(frame("accepted", id=mark))
+
+
+class StandIns:
+    """Hosts, as the gateway asks for them."""
+
+    def __init__(self, *hosts: StandIn) -> None:
+        self.hosts = {host.facts["session"]: host for host in hosts}
+        self.begun: list[Wanted] = []
+
+    def sessions(self) -> list[dict[str, Any]]:
+        return [host.facts for host in self.hosts.values()]
+
+    def find(self, word: str) -> list[dict[str, Any]]:
+        return [host.facts for session, host in self.hosts.items() if session.startswith(word)]
+
+    def start(self, wanted: Wanted) -> str:
+        self.begun.append(wanted)
+        return OTHER
+
+    def seen(self, session: str, cursor: Cursor) -> bool:
+        return cursor.number >= len(self.hosts[session].lines)
+
+    @asynccontextmanager
+    async def connect(
+        self, session: str, *, drive: bool, after: Cursor | None = None, replay: bool = True, partial: bool = True
+    ) -> AsyncIterator[Client]:
+        host = self.hosts[session]
+        client = Client(host, drive, after.number if after else 0, replay)
+        host.clients.append(client)
+        try:
+            yield client
+        finally:
+            host.clients.remove(client)
+            client.gone()
+
+
+class Answered(NamedTuple):
+    """An answer of the gateway's."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Told(NamedTuple):
+    """One event of a stream."""
+
+    kind: str
+    data: bytes
+    id: str = ""
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.data)
+
+
+class Web:
+    """A gateway that runs."""
+
+    def __init__(self, hosts: Any, tokens: TokenFile, place: Place) -> None:
+        self.hosts = hosts
+        self.tokens = tokens
+        self._opened = listen(place)
+        self.port: int = self._opened.getsockname()[1]
+        self.host = f"127.0.0.1:{self.port}"
+        self.server = server_of(place, hosts, tokens, self._opened)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + PATIENCE
+        while not self.server.started:
+            assert time.monotonic() < deadline and self._thread.is_alive()
+            time.sleep(0.001)
+
+    def _run(self) -> None:
+        async def main() -> None:
+            self._loop = asyncio.get_running_loop()
+            await self.server.serve(sockets=[self._opened])
+
+        asyncio.run(main())
+
+    def close(self) -> None:
+        """End it."""
+        self.server.should_exit = True
+        self._thread.join(PATIENCE)
+        self._opened.close()
+        assert not self._thread.is_alive()
+
+    def call(self, do: Any, *arguments: Any, **keywords: Any) -> Any:
+        """Have the gateway's own thread do something."""
+        assert self._loop is not None
+        done = asyncio.run_coroutine_threadsafe(_called(do, arguments, keywords), self._loop)
+        return done.result(PATIENCE)
+
+    def headers(self, role: str | None = "drive") -> dict[str, str]:
+        token = getattr(self.tokens.current(), role) if role else ""
+        return {"Authorization": f"Bearer {token}"} if role else {}
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, role: str | None = "drive", headers: Mapping[str, str] = {}
+    ) -> Answered:
+        """One request on a connection of its own; `body` is JSON, or bytes as they are."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        kind = {"Content-Type": "application/json"} if data is not None else {}
+        try:
+            link.request(method, path, data, {**kind, **self.headers(role), **headers})
+            answer = link.getresponse()
+            return Answered(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            link.close()
+
+    def get(self, path: str, **options: Any) -> Answered:
+        return self.ask("GET", path, **options)
+
+    def post(self, path: str, body: Any = None, **options: Any) -> Answered:
+        return self.ask("POST", path, {} if body is None else body, **options)
+
+    @contextmanager
+    def stream(self, path: str, *, role: str = "drive", after: str = "") -> Iterator[Iterator[Told]]:
+        """The events of a stream, as they come."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        more = {"Last-Event-ID": after} if after else {}
+        try:
+            link.request("GET", path, headers={**self.headers(role), **more})
+            answer = link.getresponse()
+            assert answer.status == 200, answer.read()
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            yield told(iter(answer.readline, b""))
+        finally:
+            if link.sock is not None:
+                link.sock.close()
+            link.close()
+
+    def connect(self) -> socket.socket:
+        """A bare connection."""
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE)
+
+
+async def _called(do: Any, arguments: Any, keywords: Any) -> Any:
+    return do(*arguments, **keywords)
+
+
+def told(lines: Iterator[bytes]) -> Iterator[Told]:
+    """The events in the lines of a stream, without comments."""
+    kind, data, mark = "", list[bytes](), ""
+    for line in lines:
+        name, _, value = line.rstrip(b"\n").partition(b": ")
+        if name == b"event":
+            kind = value.decode()
+        elif name == b"id":
+            mark = value.decode()
+        elif name == b"data":
+            data.append(value)
+        elif not name and data:
+            yield Told(kind, b"\n".join(data), mark)
+            kind, data, mark = "", [], ""
