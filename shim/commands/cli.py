@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim import __version__
+from shim.commands.bridge.command import app as bridge_app
 from shim.commands.cast.command import app as cast_app
 from shim.commands.cast.replay_command import replay
 from shim.commands.claude.dropin import fill_standard_files
@@ -179,5 +180,6 @@ app.command("explain", cls=PlainCommand, context_settings={"allow_interspersed_a
 app.command("conform", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(check_conformance)
 app.command("help", cls=PlainCommand)(show_help)
 app.add_typer(sessions_app)
+app.add_typer(bridge_app)
 app.add_typer(cast_app)
 app.add_typer(vendor_app)

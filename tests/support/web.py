@@ -16,7 +16,7 @@ import orjson
 from shim.bridge.gateway.hosts import Wanted
 from shim.bridge.gateway.server import Place, listen, server_of
 from shim.bridge.gateway.tokens import TokenFile
-from shim.core.bridge.frames import Cursor, frame, line_frame, partial_frame
+from shim.core.bridge.frames import Cursor, frame, line_frame, partial_frame, read_frame, said_line
 
 PATIENCE = 10.0
 SESSION = "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405"
@@ -72,7 +72,7 @@ class Client:
     def __init__(self, host: StandIn, drive: bool, after: int, replay: bool) -> None:
         self._host = host
         self._drive = drive
-        self._into, self._out_of = anyio.create_memory_object_stream[bytes](100_000)
+        self._into, self._out_of = anyio.create_memory_object_stream[dict[str, Any]](100_000)
         about = {"session": host.facts["session"], "generation": 1, "number": len(host.lines), "driver": host.driver}
         about |= {"questions": list(host.questions), "name": host.facts["name"], "state": {"state": "working"}}
         self.tell(frame("welcome", **about, initialize={"secret": 1}))
@@ -83,7 +83,10 @@ class Client:
             self.tell(host.question(name))
 
     def tell(self, raw: bytes) -> None:
-        self._into.send_nowait(raw.rstrip(b"\n"))
+        """A frame, as `link.Link` takes it apart."""
+        said = read_frame(raw)
+        more = {"raw": said_line(raw.rstrip(b"\n"))} if said["kind"] == "line" else {}
+        self._into.send_nowait({**said, **more})
 
     def close(self) -> None:
         """The host has gone."""
@@ -94,7 +97,7 @@ class Client:
         self._into.close()
         self._out_of.close()
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         return aiter(self._out_of)
 
     async def send(self, said: Mapping[str, Any]) -> None:
@@ -131,6 +134,7 @@ class StandIns:
     def __init__(self, *hosts: StandIn) -> None:
         self.hosts = {host.facts["session"]: host for host in hosts}
         self.begun: list[Wanted] = []
+        self.woken: list[tuple[str, str]] = []
 
     def sessions(self) -> list[dict[str, Any]]:
         return [host.facts for host in self.hosts.values()]
@@ -141,6 +145,9 @@ class StandIns:
     def start(self, wanted: Wanted) -> str:
         self.begun.append(wanted)
         return OTHER
+
+    def wake(self, session: str, prompt: str) -> None:
+        self.woken.append((session, prompt))
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         return cursor.number >= len(self.hosts[session].lines)

@@ -13,8 +13,10 @@ from shim.bridge.gateway.drawing import clean
 from shim.bridge.gateway.gate import Refused
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.streams import Frame, frames
+from shim.bridge.link import HostGoneError
 
 ANSWER_SECONDS = 10.0  # for a host's word; it says it in milliseconds
+ENDED = "the session has ended"
 BYPASS = "bypassPermissions"
 TEXT_CHARACTERS = 500_000  # of a message
 NAME_CHARACTERS = 200  # of a model or a mode, an id or a question
@@ -48,11 +50,12 @@ async def act(hosts: Hosts, session: str, frame: Mapping[str, Any], *, take: boo
         raise Refused(
             504, "the session did not answer in time; look whether it was done before you repeat it"
         ) from None
-    except OSError:
-        pass
+    except HostGoneError:
+        if frame["kind"] != "end":
+            raise
     if frame["kind"] == "end":
         return {"ended": True}
-    raise Refused(409, "the session has ended")
+    raise Refused(409, ENDED)
 
 
 def _settles(heard: Frame, mark: str, frame: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -105,9 +108,7 @@ async def answer(hosts: Hosts, session: str, question: str, body: Mapping[str, A
         raise Refused(
             504, "the session did not answer in time; look whether it was done before you repeat it"
         ) from None
-    except OSError:
-        pass
-    raise Refused(409, "the session has ended")
+    raise Refused(409, ENDED)
 
 
 def _decision(body: Mapping[str, Any], request: Any) -> dict[str, Any]:

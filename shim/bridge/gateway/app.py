@@ -9,8 +9,9 @@
     POST /sessions {vendor, prompt, cwd, model?, mode?}                              201 {id, session}
     GET  /sessions/ID/events     server-sent events: lines as they are (below)
     GET  /sessions/ID/steps      server-sent events: steps as the page draws them (below); ?last=N of what was before
-    POST /sessions/ID/messages {text, id?, take?}      POST /sessions/ID/answers {question, behavior: allow|deny,
-    POST /sessions/ID/interrupt {}                          message?, input?, always?}
+    POST /sessions/ID/messages {text, id?, take?, wake?}; `wake: true` begins a session again that has ended
+    POST /sessions/ID/answers {question, behavior: allow|deny, message?, input?, always?}
+    POST /sessions/ID/interrupt {}
     POST /sessions/ID/model {model, take?}             POST /sessions/ID/mode {mode, take?}
     POST /sessions/ID/take {}                          POST /sessions/ID/release {}
     POST /sessions/ID/stop {}
@@ -224,8 +225,11 @@ class Gateway:
         body = await self._posted(request)
         frame = ACTS[name](body)
         found = await self._found(request)
+        if not found["alive"] and name == "messages" and body.get("wake") is True:
+            await anyio.to_thread.run_sync(self._hosts.wake, found["session"], frame["message"]["content"])
+            return _json({"woken": True})
         if not found["alive"]:
-            raise Refused(409, "the session has ended", state=found.get("state"))
+            raise Refused(409, acts.ENDED, state=found.get("state"))
         if name == "answers":
             return _json(await acts.answer(self._hosts, found["session"], acts.text(body, "question"), body))
         return _json(await acts.act(self._hosts, found["session"], frame, take=body.get("take") is True))

@@ -3,11 +3,25 @@
 It keeps nothing: each question looks at the folders of the sessions again.
 """
 
+import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial as bound
 from typing import Any, NamedTuple, Protocol
 
-from shim.core.bridge.frames import Cursor
+import anyio
+
+from shim.bridge import link as links
+from shim.bridge import registry, start
+from shim.bridge.cast_log import CastLog
+from shim.bridge.registry import Registered
+from shim.core.bridge.frames import DRIVE, WATCH, Cursor
+from shim.core.errors import FrontendError
+
+CLIENT = "web"  # what other clients are told of who came through the gateway
+LOG = "log"
+BATCH_LINES = 256  # of an ended session's log, that are read at once
+KEPT_STATE = ("state", "status", "waitingFor", "needs", "detail")
 
 
 class Wanted(NamedTuple):
@@ -21,13 +35,13 @@ class Wanted(NamedTuple):
 
 
 class Link(Protocol):
-    """A connection to a host, after its `hello`. Frames come as they were said: one line each, without its newline."""
+    """A connection to a host, after its `hello`. A `line` frame has `raw`, Claude's line byte for byte."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """The frames, to the end of the connection. OSError where it breaks."""
+    def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
+        """The frames, `welcome` first, to the end of the connection."""
 
     async def send(self, frame: Mapping[str, Any]) -> None:
-        """Say a frame. OSError where nobody hears it."""
+        """Say a frame. FrontendError where nobody hears it."""
 
 
 class Hosts(Protocol):
@@ -42,10 +56,132 @@ class Hosts(Protocol):
     def start(self, wanted: Wanted) -> str:
         """Begin a session; its UUID. ShimError says why it cannot be."""
 
+    def wake(self, session: str, prompt: str) -> None:
+        """Begin the next life of a session that has ended, with a message. ShimError says why it cannot be."""
+
     def seen(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
 
     def connect(
         self, session: str, *, drive: bool, after: Cursor | None = None, replay: bool = True, partial: bool = True
     ) -> AbstractAsyncContextManager[Link]:
-        """A connection to a session; one that has ended says what it said, and `bye`. OSError where there is none."""
+        """A connection to a session; one that has ended says what it said, and `bye`.
+
+        FrontendError where there is no such session, or its host does not answer.
+        """
+
+
+class LocalHosts:
+    """The sessions of this machine's own registry. `installed` is what `shim install` baked into the drop-in."""
+
+    def __init__(self, environment: Mapping[str, str], installed: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._installed = installed
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """All of them, the last begun first."""
+        start.reap()
+        return [_facts(one) for one in registry.sessions(self._environment)]
+
+    def find(self, word: str) -> list[dict[str, Any]]:
+        """Those whose UUID is or begins with `word`."""
+        return [_facts(one) for one in registry.find(word, self._environment)]
+
+    def start(self, wanted: Wanted) -> str:
+        """Begin a session; its UUID."""
+        words = [f"--shim-vendor={wanted.vendor}"]
+        words += [f"--model={wanted.model}"] if wanted.model else []
+        words += [f"--permission-mode={wanted.mode}"] if wanted.mode else []
+        host = start.Wanted(
+            arguments=words,
+            installed=self._installed,
+            cwd=wanted.cwd,
+            vendor=wanted.vendor,
+            prompt={"role": "user", "content": wanted.prompt},
+        )
+        return start.start(host, self._environment).session
+
+    def wake(self, session: str, prompt: str) -> None:
+        """Begin the next life of a session that has ended."""
+        start.respawn(self._one(session), self._environment, {"role": "user", "content": prompt})
+
+    def seen(self, session: str, cursor: Cursor) -> bool:
+        """Whether a session that has ended has nothing behind a cursor."""
+        return cursor.number == _log(self._one(session)).last
+
+    @asynccontextmanager
+    async def connect(
+        self, session: str, *, drive: bool, after: Cursor | None = None, replay: bool = True, partial: bool = True
+    ) -> AsyncIterator[Link]:
+        """A connection to a session."""
+        one = await anyio.to_thread.run_sync(self._one, session)
+        if not one.alive:
+            yield _Kept(one, after, await anyio.to_thread.run_sync(_log, one))
+            return
+        role = DRIVE if drive else WATCH
+        hello = {"client": CLIENT, "replay": replay, "partial": partial}
+        async with await links.connect(one.session, self._environment, role=role, after=after, **hello) as link:
+            yield _Living(link)
+
+    def _one(self, session: str) -> Registered:
+        one = registry.look_up(session, self._environment)
+        if one is None:
+            raise FrontendError(f"there is no session {session}")
+        return one
+
+
+class _Living:
+    """A connection to a living host."""
+
+    def __init__(self, link: links.Link) -> None:
+        self._link = link
+
+    async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
+        yield self._link.welcome
+        async for frame in self._link:
+            yield frame
+
+    async def send(self, frame: Mapping[str, Any]) -> None:
+        await self._link.send(frame)
+
+
+class _Kept:
+    """What an ended session said, as its host would say it."""
+
+    def __init__(self, one: Registered, after: Cursor | None, log: CastLog) -> None:
+        self._one = one
+        self._after = after.number if after is not None and after.number <= log.last else 0
+        self._gap = after is not None and after.number > log.last
+        self._log = log
+
+    async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
+        facts, last = self._one.facts, self._log.last
+        state = {key: facts.get(key) for key in KEPT_STATE}
+        told = {key: facts.get(key) for key in ("session", "vendor", "name", "cwd", "generation", "version")}
+        yield {"kind": "welcome", **told, "id": self._one.id, "number": last, "state": state, "driver": None,
+               "questions": []}  # fmt: skip
+        if self._gap:
+            yield {"kind": "gap", "from": 0, "to": last, "reason": "unknown"}
+        after = self._after
+        while entries := await anyio.to_thread.run_sync(bound(self._log.read, after, BATCH_LINES)):
+            for entry in entries:
+                after = entry.number
+                yield {"kind": "line", "number": after, "generation": entry.generation, "at": entry.at,
+                       "raw": entry.line}  # fmt: skip
+        yield {"kind": "synced", "number": last}
+        yield {"kind": "bye", "reason": str(facts.get("detail") or facts.get("state") or "ended")}
+
+    async def send(self, frame: Mapping[str, Any]) -> None:
+        raise FrontendError("the session has ended")
+
+
+def _facts(one: Registered) -> dict[str, Any]:
+    return {**one.facts, "id": one.id, "session": one.session, "alive": one.alive}
+
+
+def _log(one: Registered) -> CastLog:
+    """The log of a session that has ended. FrontendError where it cannot be read."""
+    try:
+        return CastLog(os.path.join(one.folder, LOG), int(one.facts["generation"]))
+    except OSError as error:
+        raise FrontendError(f"what the session said cannot be read: {error.strerror}") from None

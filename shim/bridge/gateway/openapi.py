@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
             "/sessions/{id}/steps": {**session, "get": _stream("Steps as the page draws them", ("last",))},
             "/sessions/{id}/messages": {
                 **session,
-                "post": _post("Say a message", {"text": _TEXT, "id": _TEXT, **take}, ["text"]),
+                "post": _post("Say a message", {"text": _TEXT, "id": _TEXT, "wake": _FLAG, **take}, ["text"]),
             },
             "/sessions/{id}/answers": {
                 **session,

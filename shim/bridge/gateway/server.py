@@ -44,6 +44,8 @@ class Place(NamedTuple):
 def place_of(text: str) -> tuple[str, int]:
     """ADDRESS:PORT, ADDRESS or PORT as a pair. FrontendError for anything else."""
     host, colon, port = text.rpartition(":")
+    if not text:
+        raise _no_place(text)
     if not colon:
         host, port = (HOST, text) if text.isdigit() else (text, str(PORT))
     elif host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):

@@ -5,7 +5,7 @@ id of the last event that it saw, and goes on behind it.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import anyio
@@ -16,7 +16,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from shim.bridge.gateway.drawing import Drawing, clean, question_of
 from shim.bridge.gateway.gate import Receive, Scope, Send
 from shim.bridge.gateway.hosts import Hosts, Link
-from shim.core.bridge.frames import Cursor, said_line
+from shim.core.bridge.frames import Cursor
+from shim.core.errors import ShimError
 
 BEAT_SECONDS = 15.0  # from one comment to the next: proxies and phones give up on silent connections
 RETRY_MS = 1000  # before a browser comes back by itself
@@ -40,11 +41,10 @@ def event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
 
 
 class Frame(NamedTuple):
-    """A frame of a host: its kind, its keys, its bytes."""
+    """A frame of a host: its kind, its keys; of a line, `raw` has its bytes."""
 
     kind: str
-    said: dict[str, Any]
-    raw: bytes
+    said: Mapping[str, Any]
 
     @property
     def cursor(self) -> Cursor | None:
@@ -52,15 +52,15 @@ class Frame(NamedTuple):
         number = self.said.get("number")
         return Cursor(int(self.said["generation"]), number) if self.kind == "line" and number else None
 
+    @property
+    def line(self) -> bytes:
+        """Claude's line."""
+        return bytes(self.said.get("raw") or b"")
 
-def read(raw: bytes) -> Frame | None:
-    """A frame; None for what this version cannot read."""
-    try:
-        said = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    kind = said.get("kind") if isinstance(said, dict) else None
-    return Frame(kind, said, raw) if isinstance(kind, str) else None
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its other keys."""
+        return {key: value for key, value in self.said.items() if key != "kind"}
 
 
 class Teller:
@@ -74,11 +74,11 @@ class Teller:
     def tell(self, frame: Frame) -> Iterator[bytes]:
         """The events of a frame."""
         if frame.kind != "line":
-            yield event(frame.kind, frame.raw)
+            yield event(frame.kind, orjson.dumps(frame.facts))
         elif (cursor := frame.cursor) is not None:
-            yield event("line", said_line(frame.raw), cursor)
+            yield event("line", frame.line, cursor)
         else:
-            yield event("partial", said_line(frame.raw))
+            yield event("partial", frame.line)
 
 
 class Drawn(Teller):
@@ -108,22 +108,22 @@ class Drawn(Teller):
         elif frame.kind == "gap" and self._history is None:
             # Lines are missing: a drawing that goes on without them would be another one than everybody else's.
             self._drawing, self._history, self._seen = Drawing(), {}, None
-            yield event("gap", frame.raw)
+            yield event("gap", orjson.dumps(frame.facts))
         elif frame.kind == "welcome":
             yield from self._welcome(frame)
         elif frame.kind != "gap":
-            yield event(frame.kind, orjson.dumps(clean(frame.said)))
+            yield event(frame.kind, orjson.dumps(clean(frame.facts)))
 
     def _welcome(self, frame: Frame) -> Iterator[bytes]:
         said, seen = frame.said, self._seen
         if seen is not None and (seen.generation > said["generation"] or seen.number > said["number"]):
             self._seen = None
             yield event("gap", orjson.dumps({"from": seen.number, "to": said["number"], "reason": "unknown"}))
-        told = {key: value for key, value in said.items() if key not in NOT_DRAWN}
+        told = {key: value for key, value in frame.facts.items() if key not in NOT_DRAWN}
         yield event("welcome", orjson.dumps(clean(told)))
 
     def _line(self, frame: Frame) -> Iterator[bytes]:
-        line, cursor = said_line(frame.raw), frame.cursor
+        line, cursor = frame.line, frame.cursor
         if cursor is None:
             live = self._drawing.partial(line) if self._history is None else None
             if live is not None:
@@ -157,7 +157,7 @@ class Drawn(Teller):
             last = place == len(told) or told[place][1] != cursor
             yield event("step", orjson.dumps(step), cursor if last else None)
         yield event("totals", orjson.dumps(self._drawing.totals()))
-        yield event("synced", frame.raw)
+        yield event("synced", orjson.dumps(frame.facts))
 
 
 class EventStream:
@@ -217,16 +217,14 @@ class EventStream:
                 async with self._hosts.connect(self._session, drive=False, after=self._teller.after) as link:
                     async for frame in frames(link):
                         await into.send(frame)
-            except OSError:
+            except (ShimError, OSError):
                 pass  # the host has gone: the browser comes back, and is told how it ended
 
 
 async def frames(link: Link) -> AsyncIterator[Frame]:
-    """The frames of a connection that can be read."""
-    async for raw in link:
-        frame = read(raw)
-        if frame is not None:
-            yield frame
+    """The frames of a connection."""
+    async for said in link:
+        yield Frame(str(said["kind"]), said)
 
 
 async def _until_gone(receive: Receive, tasks: TaskGroup) -> None:

@@ -8,7 +8,7 @@ from shim.commands.help.plain import PlainGroup
 # What a person wants to do, and the commands for it.
 GROUPS = {
     "To begin": ("install", "uninstall", "vendors", "doctor", "demo"),
-    "To run an agent": ("run", "explain", "sessions"),
+    "To run an agent": ("run", "explain", "sessions", "bridge"),
     "To read and use recordings": ("show", "replay", "export", "cast"),
     "To make and check a vendor or a frontend": ("translate", "vendor", "conform"),
     "To read on": ("help",),

@@ -117,6 +117,9 @@ def test_a_session_that_has_ended_is_acted_on_no_more(web, host):
     refused = web.post(f"/sessions/{SESSION}/messages", {"text": "hi"})
     assert refused.status == 409 and refused.json == {"error": "the session has ended", "state": "done"}
 
+    assert web.post(f"/sessions/{SESSION}/messages", {"text": "hi", "wake": True}).json == {"woken": True}
+    assert web.hosts.woken == [(SESSION, "hi")]
+
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"nonsense", b'{"text": 1}', b'{"text": ""}', b"\xff\xfe"])
 def test_a_body_that_cannot_be_read_is_400(web, host, body):

@@ -1,0 +1,19 @@
+"""`shim bridge …`: sessions that live on their own, for people and scripts."""
+
+import typer
+
+from shim.commands.bridge.serve import serve
+from shim.commands.bridge.token import token
+from shim.commands.help.grouped import Grouped
+from shim.commands.help.plain import PlainCommand
+
+app = typer.Typer(
+    name="bridge",
+    help="Sessions that live on their own: see and drive them.",
+    cls=Grouped,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+for name, command in (("serve", serve), ("token", token)):
+    app.command(name, cls=PlainCommand)(command)

@@ -1,0 +1,80 @@
+"""`shim bridge serve`: the gateway, for a browser on this machine or a phone, and for scripts."""
+
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shim.core.errors import MachineError
+
+if TYPE_CHECKING:
+    from shim.bridge.gateway.tokens import TokenFile
+
+NEEDED = ("starlette", "uvicorn", "segno")  # what the extra brings
+LOOPBACK = ("http://127.", "http://localhost", "http://[::1]", "https://127.", "https://localhost", "https://[::1]")
+
+
+def serve(
+    http: Annotated[
+        str, typer.Option("--http", metavar="ADDRESS:PORT", help="Where to listen; port 0 is any free one.")
+    ] = "127.0.0.1:8421",
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A proxy with TLS stands in front; --name says under which name.")
+    ] = False,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", metavar="HOST", help="A name under which browsers reach it.")
+    ] = None,
+    tls_cert: Annotated[str, typer.Option(metavar="FILE", help="The certificate with its chain, as PEM.")] = "",
+    tls_key: Annotated[str, typer.Option(metavar="FILE", help="The key of the certificate, as PEM.")] = "",
+) -> None:
+    """Show the sessions of this machine in a browser, and answer scripts.
+
+    It prints the address to open, with a token in it on a terminal only; `shim bridge token` shows the token. It keeps
+    nothing of a session: end it with Ctrl-C and start it again at any time.
+
+    It listens on this machine alone. For other machines it needs --tls-cert and --tls-key, or a proxy with TLS.
+
+    Example: shim bridge serve
+    """
+    if missing := [package for package in NEEDED if importlib.util.find_spec(package) is None]:
+        raise MachineError(
+            f"a browser is served with {' and '.join(missing)}, which this installation does not have",
+            hint="install claude-shim with its extra: pip install 'claude-shim[web]'",
+        )
+    from shim.bridge.gateway import server
+    from shim.bridge.gateway.hosts import LocalHosts
+    from shim.commands.turn.run import installed_settings
+
+    host, port = server.place_of(http)
+    place = server.Place(host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key)
+    server.serve(place, LocalHosts(os.environ, installed_settings()), os.environ, _tell)
+
+
+def _tell(address: str, tokens: "TokenFile") -> None:
+    """Say the address. What is no terminal may be a log, which is no place for a token."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(f"{address}\n")
+        sys.stdout.flush()
+        return
+    whole = f"{address}#{tokens.current().drive}"
+    sys.stdout.write(f"{whole}\n")
+    if address.startswith(LOOPBACK):
+        sys.stdout.write("This machine alone can open it. For a phone: `shim help bridge`.\n")
+    else:
+        _draw_code(whole)
+    sys.stdout.write("Whoever has this address can drive your sessions. Ctrl-C ends the server, and no session.\n")
+    sys.stdout.flush()
+
+
+def _draw_code(text: str) -> None:
+    """The QR code of a text, in black and white whatever the terminal's colours are."""
+    import io
+
+    import segno
+
+    drawn: Any = io.StringIO()
+    segno.make(text, micro=False).terminal(out=drawn, compact=True, border=2)
+    for line in drawn.getvalue().splitlines():
+        sys.stdout.write(f"\x1b[97;40m{line}\x1b[0m\n")

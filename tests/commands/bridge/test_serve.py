@@ -1,0 +1,120 @@
+"""`shim bridge serve` and `shim bridge token`, as processes."""
+
+import importlib.util
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from box import PATIENCE, SHIM, start_shim
+from terminal import on_terminal
+
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
+WITHOUT = """
+import importlib.util
+importlib.util.find_spec = lambda name: None
+from shim.__main__ import main
+main()
+"""
+IMPORTED = """
+import sys
+from shim.__main__ import main
+try:
+    main()
+finally:
+    sys.stderr.write(" ".join(sys.modules))
+"""
+
+needs_web = pytest.mark.skipif(importlib.util.find_spec("uvicorn") is None, reason="the extra claude-shim[web]")
+
+
+def served(box, **options):
+    return start_shim(
+        ("bridge", "serve", "--http", "127.0.0.1:0"),
+        env=box.environment(),
+        cwd=box.cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def get(address, token):
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        return json.load(answer)
+
+
+@needs_web
+def test_what_is_no_terminal_gets_the_address_without_a_token(box):
+    token = box.shim("bridge", "token").stdout.decode().strip()
+    with served(box) as process:
+        try:
+            address = process.stdout.readline().decode().strip()
+            assert ADDRESS.fullmatch(address)
+            assert get(f"{address}sessions", token) == {"sessions": []}
+            process.send_signal(signal.SIGINT)
+            said, complaint = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert token.encode() not in said + complaint and process.returncode in (0, 130, -signal.SIGINT)
+    assert b"Traceback" not in complaint
+
+
+@needs_web
+def test_a_terminal_gets_the_token_in_the_address_once(box):
+    token = box.shim("bridge", "token").stdout.decode().strip()
+    words = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
+    with on_terminal(words, env=box.environment(), cwd=str(box.cwd), patience=PATIENCE) as terminal:
+        drawn = terminal.until("Ctrl-C ends the server")
+        assert re.search(ADDRESS.pattern + "#" + re.escape(token), drawn) and "This machine alone" in drawn
+        with open(f"/proc/{terminal.process.pid}/cmdline", "rb") as file:
+            assert token.encode() not in file.read()
+        with open(f"/proc/{terminal.process.pid}/environ", "rb") as file:
+            assert token.encode() not in file.read()
+
+
+def test_a_token_is_shown_and_replaced(box):
+    shown = [box.shim("bridge", "token", *words).stdout for words in ((), (), ("--watch",), ("--new",), ())]
+    assert shown[0] == shown[1] != shown[2] and shown[3] == shown[4] != shown[0]
+    assert box.shim("bridge", "token", "--watch").stdout == shown[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--http", "0.0.0.0:0"), "can be reached from other machines"),
+        (("--http", "nonsense:1"), "no address to listen at"),
+        (("--behind-proxy",), "name under which"),
+        (("--tls-cert", "/no/such.pem", "--tls-key", "/no/such.key"), "/no/such.pem: No such file"),
+    ],
+)
+@needs_web
+def test_what_cannot_be_served_is_refused_with_a_sentence_and_a_hint(box, words, said):
+    done = box.shim("bridge", "serve", *words)
+    assert done.status == 1 and said in done.stderr and "hint: " in done.stderr and "Traceback" not in done.stderr
+
+
+def python(box, code, *words):
+    """`shim WORDS` inside of some code."""
+    command = [sys.executable, "-P", "-c", code, *words]
+    return subprocess.run(
+        command, env=box.environment(), cwd=box.cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+def test_without_the_extra_it_says_how_to_install_it(box):
+    done = python(box, WITHOUT, "bridge", "serve")
+    assert done.returncode == 1 and "claude-shim[web]" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("bridge", "token"), ("bridge", "--help"), ("vendors",)])
+def test_nothing_of_the_web_is_imported_by_the_other_commands(box, words):
+    done = python(box, IMPORTED, *words)
+    modules = set(done.stderr.split())
+    assert done.returncode == 0 and "shim.commands.cli" in modules
+    assert not {"starlette", "uvicorn", "segno"} & modules
