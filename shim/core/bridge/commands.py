@@ -19,11 +19,12 @@ class Tell(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read at most `most` lines behind a number for a client, and hand them to `Hub.replayed`."""
+    """Read the lines behind a number for a client, as `Log.read` does, and hand them to `Hub.replayed`."""
 
     client: int
     after: int
     most: int
+    size: int
 
 
 class Drop(NamedTuple):

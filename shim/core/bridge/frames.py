@@ -77,6 +77,27 @@ class FrameError(ValueError):
     """A frame that cannot be read. `str(error)` says what was found and what is allowed."""
 
 
+class RefusedError(Exception):
+    """A frame that is not obeyed. `reason` is a word for programs, `str(error)` a sentence for persons.
+
+    bad-frame     it cannot be read, or stands where it has no place
+    bad-decision  an answer that cannot be given
+    watch-only    the client said that it watches
+    not-driver    another client drives; the frame has its name as `driver`
+    not-owner     only who drives, or drove last, answers here (`bridge_answers`)
+    unknown-question  no question of this session
+    bypass        the session did not begin with bypassPermissions
+    too-many      so many wait already
+    failed        the conversation refused it, in its own words
+    ended         the session is over
+    unknown-kind  a kind that this host does not know
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 def frame(kind: str, **keys: object) -> bytes:
     """One frame, with its newline."""
     return dump({"kind": kind, **keys}) + b"\n"

@@ -2,64 +2,36 @@
 
 Sans-IO. The host tells it what came (`joined`, `heard`, `left`, `said`, `tick`, `replayed`, `close`), carries out what
 `take` gives back, in its order, and only then writes what `outgoing` gives for each client of `ready`: so nothing is
-told to anybody that is not in the log.
+told to anybody that is not in the log. `outgoing` may leave commands too.
 
-    hub = Hub(facts, generation=2, number=log.last, mint=fresh_uuid, wall=milliseconds, clock=time.monotonic)
+    hub = Hub(session, generation=2, number=log.last, mint=fresh_uuid, wall=milliseconds, clock=time.monotonic)
     hub.open()                                  # asks the conversation for its `initialize`
     hub.joined(1); hub.heard(1, b'{"kind":"hello",…}')
     for command in hub.take(): …                # Append, Tell, Read, Drop, Changed, End
     for client in hub.ready(): socket.send(hub.outgoing(client))
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import orjson
 
-from shim.core.bridge.commands import Append, Command, Drop, End, Read, Tell
-from shim.core.bridge.frames import (
-    KNOWS,
-    PROTOCOL,
-    FrameError,
-    Hello,
-    frame,
-    identity,
-    line_frame,
-    partial_frame,
-    read_frame,
-    read_hello,
-)
+from shim.core.bridge.audience import Spoken
+from shim.core.bridge.client import Client
+from shim.core.bridge.commands import Append, Command
+from shim.core.bridge.conversation import Conversation
+from shim.core.bridge.frames import FrameError, RefusedError, frame, identity, line_frame, partial_frame, read_frame
 from shim.core.bridge.log import SAID, Entry, Record
+from shim.core.bridge.obedience import Obedience
+from shim.core.bridge.questions import ASKING, LEFT, TOO_MANY, Question, denial, late
+from shim.core.bridge.requests import Request
+from shim.core.bridge.session import Session
 from shim.core.reading.json_text import dump
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
-BATCH_LINES = 256  # that are read from the log at once for a client
 OUTGOING_BYTES = 256 * 1024  # that are given for one write to a client
-CONTROL = ("control_request", "control_response", "control_cancel_request", "keep_alive")
-
-
-class Session(NamedTuple):
-    """What a client is told of the session, and what holds for it.
-
-    session           its UUID; `id` is how it begins
-    bypass            it began with bypassPermissions, so that this mode may be chosen
-    answers           who may answer questions: "any" who may drive, or the "owner", who drives or drove last
-    question_seconds  a question that waits for longer is denied
-    frame_bytes       no frame of a client is longer
-    """
-
-    session: str
-    vendor: str = ""
-    name: str = ""
-    cwd: str = ""
-    model: str | None = None
-    mode: str = "default"
-    pid: int = 0
-    version: str = ""
-    bypass: bool = False
-    answers: str = "any"
-    question_seconds: float = float("inf")
-    frame_bytes: int = INBOUND_BYTES
+BAD_FRAMES = 100  # of a client that cannot be read; then it is no client
+CONTROL = ("control_request", "control_response", "control_cancel_request")
 
 
 class Hub:
@@ -80,148 +52,250 @@ class Hub:
         clock: Callable[[], float],
         known: Iterable[str] = (),
     ) -> None:
-        self._session = session
-        self._generation = generation
-        self._number = number
-        self._mint = mint
-        self._wall = wall
+        self._it = Conversation(session, generation, number, mint, wall, known)
+        self._obedience = Obedience(self._it)
+        self._clock = clock
         self._lines = LineSplitter(INBOUND_BYTES)
-        self._commands: list[Command] = []
-        self._clients: dict[int, tuple[Hello | None, list[bytes]]] = {}
-        self._initialize: Any = None
-        self._init: Any = None
 
     # -- what the host tells ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """The conversation can hear us: it is asked for its `initialize`."""
-        request = {"type": "control_request", "request_id": "bridge", "request": {"subtype": "initialize"}}
-        self._commands.append(Tell(dump(request) + b"\n"))
+        self._it.request({"subtype": "initialize"}, Request(None, "", "initialize"))
+        self._it.changed()
+
+    def prompt(self, message: Mapping[str, Any], uuid: str) -> None:
+        """The message that the session was started with. RefusedError as for a client's."""
+        self._it.message(message, uuid)
 
     def joined(self, client: int) -> None:
         """Somebody has connected. `client` is a number of the host's that never comes again."""
-        self._clients[client] = (None, [])
+        self._it.audience.join(client, self._clock())
 
     def heard(self, client: int, raw: bytes) -> None:
         """A line of a client, without its newline."""
-        if client not in self._clients:
+        heard = self._it.audience.clients.get(client)
+        if heard is None or heard.dropped or not raw.strip():
             return
+        said: Mapping[str, Any] = {}
         try:
+            if len(raw) > self._it.session.frame_bytes:
+                raise FrameError(f"a frame has at most {self._it.session.frame_bytes} bytes (max_inbound_bytes)")
             said = read_frame(raw)
-            mark = identity(said)
-            kind = said["kind"]
-            if kind == "hello":
-                self._hello(client, read_hello(said))
-            elif kind == "message":
-                line = {"type": "user", "message": said["message"], "uuid": mark or self._mint()}
-                self._commands.append(Tell(dump(line) + b"\n"))
-            elif kind == "end":
-                self._commands.append(End(""))
+            if (said["kind"] == "hello") != (heard.hello is None):
+                raise FrameError("hello is the first frame, and comes once")
+            if heard.hello is None:
+                self._obedience.hello(heard, said)
+            else:
+                self._obedience.obey(heard, said)
+        except RefusedError as error:
+            self._refuse(heard, said, error.reason, str(error))
         except FrameError as error:
-            self._clients[client][1].append(frame("refused", id=None, reason="bad-frame", text=str(error)))
+            self._refuse(heard, said, "bad-frame", str(error))
+            heard.bad += 1
+            if heard.hello is None or heard.bad >= BAD_FRAMES:
+                self._it.audience.drop(heard, "its frames cannot be read")
+
+    def _refuse(self, client: Client, said: Mapping[str, Any], reason: str, text: str) -> None:
+        try:
+            mark = identity(said) or None
+        except FrameError:
+            mark = None
+        driver = {"driver": self._it.roles.name} if reason in ("not-driver", "not-owner") else {}
+        self._it.audience.say(client, frame("refused", id=mark, reason=reason, text=text, **driver))
 
     def left(self, client: int) -> None:
         """A client's connection is closed, by whichever side."""
-        self._clients.pop(client, None)
+        gone = self._it.audience.leave(client)
+        if gone is None:
+            return
+        self._it.requests.left(gone)
+        for ask in self._it.asks.left(gone):
+            self._it.forward(ask._replace(client=None))
+        if self._it.roles.driver is gone:
+            self._it.give(None)
 
     def said(self, data: bytes) -> None:
         """Bytes of the conversation's stdout: lines of Claude's stream-json."""
-        records, frames = list[Record](), list[bytes]()
-        for line in self._lines.feed(data):
-            event, at = orjson.loads(line), self._wall()
-            kind = event.get("type")
-            if kind == "control_response" and self._initialize is None:
-                self._initialize = event["response"].get("response")
+        it, spoken, records, at = self._it, list[Spoken](), list[Record](), self._it.wall()
+
+        def tell() -> None:
+            if records:
+                it.commands.append(Append(tuple(records)))
+                records.clear()
+            it.audience.lines(spoken)
+            spoken.clear()
+
+        for raw in self._lines.feed(data):
+            if not raw:
+                continue
+            line, shown = _read(raw)
+            kind = line.get("type")
             if kind == "stream_event":
-                frames.append(partial_frame(at, line))
-            elif kind not in CONTROL:
-                self._number += 1
-                records.append(Record(SAID, at, line, self._number))
-                frames.append(line_frame(self._number, self._generation, at, line))
-        if records:
-            self._commands.append(Append(records))
-        for hello, waiting in self._clients.values():
-            if hello is not None:
-                waiting += frames
+                partial = partial_frame(at, shown)
+                spoken.append(Spoken(partial, 0, it.audience.block.partial(line, partial)))
+            elif kind == "keep_alive":
+                continue
+            elif kind in CONTROL:
+                tell()
+                self._control(str(kind), line, raw, at)
+            else:
+                if kind == "result" and it.questions.open:
+                    tell()
+                    it.settle_all(None, "ended")
+                it.audience.number += 1
+                records.append(Record(SAID, at, shown, it.audience.number))
+                whole = line_frame(it.audience.number, it.audience.generation, at, shown)
+                spoken.append(Spoken(whole, it.audience.number))
+                self._whole(line)
+        tell()
+        it.changed()
 
     def replayed(self, client: int, after: int, entries: Sequence[Entry]) -> None:
-        """What a `Read` has found; nothing if the log does not have it any more."""
-        _, waiting = self._clients[client]
-        waiting += [line_frame(*entry) for entry in entries]
-        if entries:
-            self._commands.append(Read(client, entries[-1].number, BATCH_LINES))
-        else:
-            waiting.append(frame("synced", number=self._number))
+        """What a `Read` behind `after` has found; nothing if the log does not have it any more."""
+        self._it.audience.replayed(client, after, entries)
 
     def tick(self) -> None:
         """Time goes by: to be called about once a second."""
+        it, now = self._it, self._clock()
+        it.audience.silent(now)
+        for overdue in it.questions.overdue(now, it.session.question_seconds):
+            it.settle(overdue, None, "timeout", late(it.questions.open[overdue]))
 
-    def close(self, reason: str) -> None:
-        """The conversation is over: open questions are denied, and everybody is told."""
-        for client, (_, waiting) in self._clients.items():
-            waiting.append(frame("bye", reason=reason))
-            self._commands.append(Drop(client, reason))
+    def close(self, reason: str, failed: str = "") -> None:
+        """The session is over: open questions are denied, and everybody is told. `failed` says why, where nobody
+        stopped it."""
+        it = self._it
+        if it.ended:
+            return
+        it.ended = True
+        it.settle_all(None, "ended", LEFT)
+        it.situation.end(failed)
+        it.changed()
+        for client in list(it.audience.clients.values()):
+            it.audience.drop(client, reason)
 
     # -- what the host has to do --------------------------------------------------------------------------------------
 
     def take(self) -> list[Command]:
         """The commands since the last call."""
-        taken, self._commands = self._commands, []
+        taken = self._it.commands[:]
+        self._it.commands.clear()
         return taken
 
     def ready(self) -> list[int]:
-        """The clients for whom something waits to be written."""
-        return [client for client, (_, waiting) in self._clients.items() if waiting]
+        """The clients for whom something waits to be written; none before the commands were taken."""
+        return [] if self._it.commands else self._it.audience.ready()
 
     def outgoing(self, client: int, most: int = OUTGOING_BYTES) -> bytes:
         """The next frames for a client, about `most` bytes: at least one frame, and never a part of one."""
-        _, waiting = self._clients.get(client, (None, []))
-        data = b"".join(waiting)
-        waiting.clear()
-        return data
+        return self._it.audience.outgoing(client, most)
 
     @property
     def driver(self) -> str | None:
         """The name of the client that drives."""
-        return None
+        return self._it.roles.name
 
     @property
     def clients(self) -> int:
         """How many have said hello."""
-        return sum(hello is not None for hello, _ in self._clients.values())
+        return sum(1 for _ in self._it.audience)
 
     @property
     def running(self) -> bool:
         """Whether a turn runs, or a message waits for its turn."""
-        return False
+        return self._it.situation.active or bool(self._it.waiting)
 
-    def _hello(self, client: int, hello: Hello) -> None:
-        waiting = self._clients[client][1]
-        self._clients[client] = (hello, waiting)
-        session = self._session
-        waiting.append(
-            frame(
-                "welcome",
-                protocol=PROTOCOL,
-                client=hello.client,
-                session=session.session,
-                id=session.session[:8],
-                name=session.name,
-                vendor=session.vendor,
-                cwd=session.cwd,
-                model=session.model,
-                mode=session.mode,
-                pid=session.pid,
-                version=session.version,
-                generation=self._generation,
-                number=self._number,
-                state={},
-                driver=None,
-                questions=[],
-                initialize=self._initialize,
-                init=self._init,
-                knows=KNOWS,
-            )
-        )
-        after = hello.after.number if hello.after is not None else 0
-        self._commands.append(Read(client, after, BATCH_LINES))
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The state, as in a `state` frame."""
+        return self._it.facts()
+
+    # -- what a line says ---------------------------------------------------------------------------------------------
+
+    def _whole(self, line: Mapping[str, Any]) -> None:
+        it, kind = self._it, line.get("type")
+        it.audience.block.whole(line)
+        if kind == "user" and line.get("isReplay") is True:
+            it.taken(line.get("uuid"))
+        elif kind == "system":
+            self._system(line)
+        it.situation.line(line)
+
+    def _system(self, line: Mapping[str, Any]) -> None:
+        it = self._it
+        if line.get("subtype") == "init":
+            it.init = line
+            model = line.get("model")
+            it.session = it.session._replace(model=model if isinstance(model, str) else it.session.model)
+        mode = line.get("permissionMode")
+        if isinstance(mode, str):
+            it.session = it.session._replace(mode=mode)
+
+    def _control(self, kind: str, line: Mapping[str, Any], raw: bytes, at: int) -> None:
+        it = self._it
+        if kind == "control_response":
+            self._response(line.get("response"))
+            return
+        identity, request = str(line.get("request_id")), line.get("request")
+        if kind == "control_cancel_request":
+            it.asks.cancelled(identity)
+            it.settle(identity, None, "cancelled")
+        elif not isinstance(request, dict):
+            return
+        elif request.get("subtype") in ASKING:
+            question = Question(identity, request, at, self._clock())
+            if identity in it.questions.open:
+                return
+            if not it.questions.add(question):
+                it.respond(identity, {"subtype": "success", "response": denial(question, TOO_MANY)})
+                return
+            it.record(SAID, raw)
+            it.audience.asked(question)
+            it.changed()
+        else:
+            it.forward(it.asks.route(identity, request))
+
+    def _response(self, response: object) -> None:
+        """The answer to a request of ours, or of a client's."""
+        it = self._it
+        if not isinstance(response, dict):
+            return
+        request = it.requests.answered(response)
+        if request is None:
+            return
+        said, failed = response.get("response"), response.get("subtype") != "success"
+        body = said if isinstance(said, dict) else {}
+        if not failed:
+            self._learn(request.subtype, body)
+        client = request.client
+        if client is None:
+            return
+        if request.body:
+            answer = frame("response", id=request.identity, response={**response, "request_id": request.identity})
+            it.finish(client, request.identity, answer if client.knows("response") else b"")
+        elif failed:
+            self._refuse(client, {"id": request.identity or None}, "failed", str(response.get("error")))
+        else:
+            it.accept(client, request.identity)
+
+    def _learn(self, subtype: str, body: Mapping[str, Any]) -> None:
+        """What an answer of the conversation says of it."""
+        it = self._it
+        if subtype == "initialize":
+            it.initialize = body
+        elif subtype == "set_model":
+            it.session = it.session._replace(model=body.get("model"))
+        elif subtype == "set_permission_mode" and isinstance(body.get("mode"), str):
+            it.session = it.session._replace(mode=body["mode"])
+        elif subtype == "cancel_async_message" and body.get("cancelled") is True:
+            it.taken(body.get("message_uuid"))
+
+
+def _read(raw: bytes) -> tuple[Mapping[str, Any], bytes]:
+    """A line as an object, and as the JSON that it is told as: what is none is told as a text."""
+    try:
+        line = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}, dump(raw.decode("utf-8", "replace"))
+    return line if isinstance(line, dict) else {}, raw

@@ -46,8 +46,11 @@ class Log(Protocol):
     def append(self, records: Sequence[Record]) -> None:
         """Write them so that they survive the death of this process. OSError: none of them may be told."""
 
-    def read(self, after: int, most: int) -> Sequence[Entry]:
-        """The lines behind a number, at most so many; the first may have a higher number than the next one."""
+    def read(self, after: int, most: int, size: int) -> Sequence[Entry]:
+        """The lines behind a number, at most `most`, and no further one from `size` bytes on; none at the end.
+
+        The first has a higher number than `after` + 1 where older lines were dropped.
+        """
 
     def follow(self, after: int) -> AsyncIterator[Sequence[Entry]]:
         """The lines behind a number, then those that come."""

@@ -1,53 +1,583 @@
 """The hub of a session: what each client is told, and what the conversation is told."""
 
-import json
-from typing import Any
+from bridging import ALLOW, DENY, SESSION, MemoryLog, Play, kinds, numbers, of_kind, user
 
-from shim.core.bridge.commands import Append, Read, Tell
-from shim.core.bridge.hub import Hub, Session
-from shim.core.bridge.log import Entry
+from shim.core.bridge.audience import CLIENTS, HELLO_SECONDS
+from shim.core.bridge.commands import Append
+from shim.core.bridge.hub import BAD_FRAMES
 
-SESSION = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
-
-
-def hub() -> Hub:
-    made = Hub(Session(SESSION), generation=1, number=0, mint=lambda: SESSION, wall=lambda: 5, clock=lambda: 0.0)
-    made.joined(1)
-    return made
+SAID = {"type": "assistant", "message": {"content": [{"type": "text", "text": "Hello"}]}, "parent_tool_use_id": None}
 
 
-def say(made: Hub, **said: Any) -> None:
-    made.heard(1, json.dumps(said).encode())
-
-
-def told(made: Hub) -> list[Any]:
-    return [json.loads(line) for line in made.outgoing(1).splitlines()]
-
-
-def test_a_line_is_logged_and_then_told_to_who_is_there():
-    made = hub()
-    say(made, kind="hello", protocol=1, client="terminal", role="watch")
-    assert made.take() == [Read(1, 0, 256)]
-    made.replayed(1, 0, [])
-    assert [frame["kind"] for frame in told(made)] == ["welcome", "synced"]
-    made.said(b'{"type":"assistant"}\n')
-    (append,) = made.take()
+def test_a_line_is_in_the_log_before_anybody_is_told():
+    play = Play()
+    play.join(1)
+    play.hub.said(b'{"type":"assistant"}\n')
+    assert play.hub.ready() == []
+    (append, _) = play.hub.take()
     assert isinstance(append, Append)
     assert [(record.number, record.data) for record in append.records] == [(1, b'{"type":"assistant"}')]
-    assert told(made) == [{"kind": "line", "number": 1, "generation": 1, "at": 5, "line": {"type": "assistant"}}]
+    assert of_kind(play.read(1), "line") == [{"number": 1, "generation": 1, "at": 0, "line": {"type": "assistant"}}]
 
 
-def test_what_was_said_before_comes_from_the_log():
-    made = hub()
-    say(made, kind="hello", protocol=1, client="terminal", role="watch")
-    made.replayed(1, 0, [Entry(1, 1, 4, b'{"type":"system"}')])
-    made.replayed(1, 1, [])
-    assert [frame["kind"] for frame in told(made)] == ["welcome", "line", "synced"]
+def test_a_client_is_welcomed_with_what_is_true_now():
+    play = Play(vendor="demo", cwd="/w", model="m-1", pid=7, version="1.0", name="job")
+    play.hub.open()
+    play.do()
+    play.answer({"models": []})
+    play.said({"type": "system", "subtype": "init", "model": "m-2", "permissionMode": "plan"})
+    (welcome,) = of_kind(play.join(1), "welcome")
+    knows = welcome.pop("knows")
+    assert {"accepted", "request", "response", "ask", "reply"} <= set(knows)
+    assert welcome == {
+        "protocol": 1, "client": "c1", "session": SESSION, "id": SESSION[:8], "name": "job", "vendor": "demo",
+        "cwd": "/w", "model": "m-2", "mode": "plan", "pid": 7, "version": "1.0", "generation": 1, "number": 1,
+        "state": {"state": "working", "status": "busy", "waitingFor": None, "needs": None, "detail": None},
+        "driver": "c1", "questions": [], "initialize": {"models": []},
+        "init": {"type": "system", "subtype": "init", "model": "m-2", "permissionMode": "plan"},
+    }  # fmt: skip
 
 
-def test_a_message_goes_to_the_conversation():
-    made = hub()
-    say(made, kind="message", id="m", message={"role": "user", "content": "hi"})
-    (tell,) = made.take()
-    assert isinstance(tell, Tell)
-    assert json.loads(tell.line)["message"] == {"role": "user", "content": "hi"}
+def test_what_was_said_before_comes_from_the_log_and_then_what_is_said_now():
+    play = Play()
+    play.said(*[SAID] * 3)
+    frames = play.join(1, "watch")
+    assert kinds(frames) == ["welcome", "line", "line", "line", "synced"]
+    assert frames[-1]["number"] == 3
+    play.said(SAID)
+    assert numbers(play.read(1)) == [4]
+
+
+def test_a_cursor_goes_on_where_it_was():
+    play = Play()
+    play.said(*[SAID] * 3)
+    assert numbers(play.join(1, after={"generation": 1, "number": 2})) == [3]
+    assert numbers(play.join(2, after={"generation": 1, "number": 3})) == []
+
+
+def test_a_cursor_that_is_not_there_is_told_a_gap_and_the_whole_log():
+    play = Play()
+    play.said(SAID, SAID)
+    for client, after, reason in ((1, (2, 1), "generation"), (2, (1, 3), "unknown"), (3, (1, -1), "unknown")):
+        frames = play.join(client, after={"generation": after[0], "number": after[1]})
+        assert kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
+        assert of_kind(frames, "gap") == [{"from": 1, "to": 2, "reason": reason}]
+    assert of_kind(play.join(4, after="nonsense"), "gap")[0]["reason"] == "generation"
+
+
+def test_lines_that_the_log_has_dropped_are_a_gap():
+    play = Play()
+    play.said(*[SAID] * 4)
+    play.log.first = 3
+    frames = play.join(1)
+    assert kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
+    assert of_kind(frames, "gap") == [{"from": 1, "to": 2, "reason": "lost"}]
+    play.log.first = 9
+    assert kinds(play.join(2)) == ["welcome", "gap", "synced"]
+
+
+def test_a_client_that_wants_no_history_is_in_sync_at_once():
+    play = Play()
+    play.said(SAID)
+    assert kinds(play.join(1, replay=False)) == ["welcome", "synced"]
+
+
+def test_a_slow_client_is_told_a_gap_and_goes_on_from_the_log():
+    play = Play()
+    play.join(1)
+    for _ in range(300):
+        play.said(SAID)
+    frames = play.read(1)
+    assert of_kind(frames, "gap") == [{"from": 1, "to": 257, "reason": "slow"}]
+    assert numbers(frames) == list(range(1, 301))
+    play.said(SAID)
+    assert numbers(play.read(1)) == [301]
+
+
+def test_a_slow_client_costs_a_bounded_amount():
+    play = Play()
+    play.join(1)
+    play.question("q" * 36, content="x" * 900_000)
+    for number in range(2000):
+        play.said({"type": "assistant", "text": "x" * 10_000})
+        if number % 100 == 0:
+            play.question(f"q{number}", content="x" * 900_000)
+    assert play.hub._it.audience.clients[1].held < 4 * 1024 * 1024
+    assert numbers(play.read(1)) == list(range(1, 2001))
+
+
+def test_two_clients_have_two_names():
+    play = Play()
+    names = [play.join(number, client="terminal")[0]["client"] for number in (1, 2, 3)]
+    assert names == ["terminal", "terminal-2", "terminal-3"]
+    play.hub.left(2)
+    assert play.join(4, client="terminal")[0]["client"] == "terminal-2"
+
+
+# -- who drives ------------------------------------------------------------------------------------------------------
+
+
+def test_a_watcher_may_not_drive():
+    play = Play(bypass=True)
+    play.join(1, "watch")
+    play.question("q")
+    for kind, keys in (
+        ("message", {"message": user()}), ("answer", {"question": "q", "decision": ALLOW}), ("interrupt", {}),
+        ("model", {"model": "m"}), ("mode", {"mode": "plan"}), ("take", {}), ("release", {}), ("end", {}),
+        ("request", {"request": {"subtype": "mcp_status"}}), ("reply", {"response": {}}),
+    ):  # fmt: skip
+        frames = play.asks(1, kind, id=kind, **keys)
+        assert [(frame["id"], frame["reason"]) for frame in of_kind(frames, "refused")] == [(kind, "watch-only")], kind
+    assert play.stdin == [] and play.ended_by == []
+
+
+def test_only_the_driver_says_messages_until_another_takes_over():
+    play = Play()
+    play.join(1)
+    play.join(2)
+    (refused,) = of_kind(play.asks(2, "message", id="m", message=user()), "refused")
+    assert (refused["reason"], refused["driver"]) == ("not-driver", "c1")
+    for kind, keys in (("model", {"model": "m"}), ("mode", {"mode": "plan"}), ("end", {})):
+        assert of_kind(play.asks(2, kind, id=kind, **keys), "refused")[0]["reason"] == "not-driver"
+    assert play.stdin == []
+    frames = play.asks(2, "take", id="t")
+    assert of_kind(frames, "accepted") == [{"id": "t"}] and of_kind(frames, "driver") == [{"client": "c2"}]
+    assert of_kind(play.read(1), "driver") == [{"client": "c2"}]
+    assert play.facts["driver"] == "c2"
+    assert of_kind(play.asks(2, "message", id="m", message=user()), "accepted") == [{"id": "m"}]
+    assert [line["message"] for line in play.stdin] == [user()]
+
+
+def test_who_says_a_message_while_nobody_drives_is_the_driver():
+    play = Play()
+    play.join(1)
+    play.join(2)
+    play.say(1, "release")
+    assert play.hub.driver is None
+    play.say(2, "message", message=user())
+    assert play.hub.driver == "c2"
+    play.hub.left(2)
+    assert play.hub.driver is None
+
+
+# -- messages --------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_message_twice_is_one():
+    play = Play(known=["22222222-0000-4000-8000-000000000000"])
+    play.join(1, client="phone")
+    uuid = "11111111-0000-4000-8000-000000000000"
+    for identity in (uuid, "m", uuid, "m"):
+        assert of_kind(play.asks(1, "message", id=identity, message=user()), "accepted") == [{"id": identity}]
+    play.hub.left(1)
+    play.join(2, client="phone")
+    for identity in (uuid, "m", "22222222-0000-4000-8000-000000000000"):
+        assert of_kind(play.asks(2, "message", id=identity, message=user()), "accepted") == [{"id": identity}]
+    assert len(play.stdin) == 2 and play.stdin[0]["uuid"] == uuid
+
+
+def test_a_message_is_in_the_log_before_the_conversation_has_it():
+    play = Play()
+    play.join(1)
+    play.say(1, "message", message=user("hi"), priority="now")
+    assert [(record.letter, record.number) for record in play.log.records if record.letter == "i"] == [("i", 0)]
+    assert play.stdin[0]["priority"] == "now"
+
+
+def test_a_flood_of_messages_is_refused():
+    play = Play(frame_bytes=100_000)
+    play.join(1)
+    play.say(1, "message", id="first", message=user("x" * 60_000))
+    refused = of_kind(play.asks(1, "message", id="second", message=user("x" * 60_000)), "refused")
+    assert refused[0]["reason"] == "too-many"
+    play.turn()
+    assert of_kind(play.asks(1, "message", id="second", message=user("x" * 60_000)), "accepted")
+
+
+# -- questions -------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_asked_again_of_who_comes_and_settled_once():
+    play = Play()
+    play.join(1)
+    play.question("q", file_path="/w/a")
+    (asked,) = of_kind(play.read(1), "question")
+    assert asked["question"] == "q" and asked["request"]["input"] == {"file_path": "/w/a"}
+    frames = play.join(2)
+    assert of_kind(frames, "welcome")[0]["questions"] == ["q"] and of_kind(frames, "question") == [asked]
+    frames = play.asks(2, "answer", id="a", question="q", decision=ALLOW)
+    assert of_kind(frames, "accepted") == [{"id": "a"}]
+    settled = [{"question": "q", "by": "c2", "how": "allow"}]
+    assert of_kind(frames, "settled") == settled == of_kind(play.read(1), "settled")
+    (response,) = play.responses()
+    allowed = {"behavior": "allow", "updatedInput": {"file_path": "/w/a"}, "toolUseID": "call-q"}
+    assert response == {"subtype": "success", "request_id": "q", "response": allowed}
+    assert of_kind(play.asks(1, "answer", id="b", question="q", decision=DENY), "settled") == settled
+    assert of_kind(play.asks(2, "answer", id="a", question="q", decision=ALLOW), "accepted") == [{"id": "a"}]
+    assert play.responses() == []
+    assert of_kind(play.join(3), "question") == []
+
+
+def test_what_an_answer_changes_passes_and_its_call_stays_the_question_s():
+    play = Play()
+    play.join(1)
+    changes = [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}]
+    play.question("q", file_path="/w/a")
+    for key, other in (("toolUseID", "call-x"), ("tool_name", "Bash"), ("request_id", "x"), ("tool_use_id", "y")):
+        decision = {**ALLOW, key: other}
+        refused = of_kind(play.asks(1, "answer", question="q", decision=decision), "refused")
+        assert refused[0]["reason"] == "bad-decision"
+    decision = {**ALLOW, "updatedInput": {"file_path": "/w/b"}, "updatedPermissions": changes, "odd": 1}
+    play.say(1, "answer", question="q", decision=decision)
+    (response,) = play.responses()
+    assert response["response"] == {
+        "behavior": "allow", "updatedInput": {"file_path": "/w/b"}, "updatedPermissions": changes,
+        "toolUseID": "call-q",
+    }  # fmt: skip
+
+
+def test_an_answer_that_cannot_be_given_leaves_the_question_open():
+    play = Play()
+    play.join(1)
+    play.question("q")
+    wide = [{"type": "setMode", "mode": "bypassPermissions", "destination": "session"}]
+    for decision, reason in (
+        (None, "bad-decision"), ([], "bad-decision"), ({}, "bad-decision"), ({"behavior": "maybe"}, "bad-decision"),
+        ({**ALLOW, "updatedInput": "x"}, "bad-decision"), ({**DENY, "message": 1}, "bad-decision"),
+        ({**ALLOW, "updatedPermissions": wide}, "bypass"), ({**ALLOW, "updatedPermissions": "x"}, "bypass"),
+    ):  # fmt: skip
+        frames = play.asks(1, "answer", question="q", decision=decision)
+        assert of_kind(frames, "refused")[0]["reason"] == reason, decision
+    assert of_kind(play.asks(1, "answer", question="other", decision=ALLOW), "refused")[0]["reason"] == (
+        "unknown-question"
+    )
+    assert play.responses() == [] and play.facts["status"] == "waiting"
+
+
+def test_only_who_drives_or_drove_last_answers_where_the_owner_does():
+    play = Play(answers="owner")
+    play.join(1)
+    play.join(2)
+    play.question("q")
+    (refused,) = of_kind(play.asks(2, "answer", question="q", decision=ALLOW), "refused")
+    assert (refused["reason"], refused["driver"]) == ("not-owner", "c1")
+    play.say(1, "release")
+    assert of_kind(play.asks(2, "answer", question="q", decision=ALLOW), "refused")[0]["reason"] == "not-owner"
+    play.say(1, "answer", question="q", decision=ALLOW)
+    assert len(play.responses()) == 1
+
+
+def test_a_question_that_waits_too_long_is_denied():
+    play = Play(question_seconds=60)
+    play.join(1)
+    play.question("q")
+    play.seconds = 59
+    play.hub.tick()
+    assert play.facts["status"] == "waiting"
+    play.seconds = 60
+    play.hub.tick()
+    assert of_kind(play.read(1), "settled") == [{"question": "q", "by": None, "how": "timeout"}]
+    (response,) = play.responses()
+    assert response["response"]["behavior"] == "deny" and "in time" in response["response"]["message"]
+
+
+def test_an_interrupt_cancels_every_question():
+    play = Play()
+    play.join(1)
+    play.join(2)
+    play.question("q")
+    play.question("r")
+    play.say(2, "interrupt", id="i")
+    assert [line["request"] for line in play.requests()] == [{"subtype": "interrupt"}]
+    settled = [{"question": question, "by": "c2", "how": "interrupt"} for question in ("q", "r")]
+    assert of_kind(play.read(1), "settled") == settled
+    play.said({"type": "control_cancel_request", "request_id": "q"})
+    assert play.responses() == [] and of_kind(play.read(1), "settled") == []
+
+
+def test_a_question_that_the_conversation_takes_back_or_outlives_is_settled():
+    play = Play()
+    play.join(1)
+    play.question("q")
+    play.said({"type": "control_cancel_request", "request_id": "q"})
+    play.question("r")
+    play.turn()
+    frames = play.read(1)
+    assert [(each["question"], each["how"]) for each in of_kind(frames, "settled")] == [
+        ("q", "cancelled"),
+        ("r", "ended"),
+    ]
+    assert play.responses() == []
+
+
+def test_the_end_denies_and_says_so():
+    play = Play()
+    play.join(1)
+    play.question("q")
+    play.hub.close("stopped")
+    frames = play.read(1)
+    assert of_kind(frames, "settled") == [{"question": "q", "by": None, "how": "ended"}]
+    assert frames[-1] == {"kind": "bye", "reason": "stopped"}
+    assert play.responses()[0]["response"]["behavior"] == "deny"
+    assert play.dropped == {1: "stopped"} and play.facts["state"] == "stopped"
+
+
+def test_a_client_that_was_slow_learns_what_was_asked_and_settled_meanwhile():
+    play = Play()
+    play.join(1)
+    play.question("old")
+    play.read(1)
+    play.say(1, "answer", question="old", decision=ALLOW)
+    play.question("brief")
+    for _ in range(300):
+        play.said(SAID)
+    play.say(1, "answer", question="brief", decision=ALLOW)
+    play.question("new")
+    frames = play.read(1)
+    assert [each["question"] for each in of_kind(frames, "settled")] == ["old"]
+    assert [each["question"] for each in of_kind(frames, "question")] == ["new"]
+    assert of_kind(frames, "state")[-1]["status"] == "waiting"
+
+
+# -- requests and asks -----------------------------------------------------------------------------------------------
+
+
+def test_a_mode_is_chosen_when_the_conversation_has_said_so():
+    play = Play()
+    play.join(1)
+    assert play.asks(1, "mode", id="a", mode="plan") == []
+    play.answer({"mode": "plan"})
+    assert of_kind(play.read(1), "accepted") == [{"id": "a"}]
+    play.say(1, "model", id="b", model="odd")
+    play.answer(subtype="error", error="no such model")
+    assert of_kind(play.read(1), "refused") == [{"id": "b", "reason": "failed", "text": "no such model"}]
+    assert of_kind(play.join(2), "welcome")[0]["mode"] == "plan"
+
+
+def test_bypass_permissions_cannot_be_chosen_unless_the_session_began_with_it():
+    play = Play()
+    play.join(1)
+    wide = {"subtype": "set_permission_mode", "mode": "bypassPermissions"}
+    for frames in (play.asks(1, "mode", mode="bypassPermissions"), play.asks(1, "request", id="r", request=wide)):
+        assert of_kind(frames, "refused")[0]["reason"] == "bypass"
+    assert play.stdin == []
+    wider = Play(bypass=True)
+    wider.join(1)
+    wider.say(1, "mode", mode="bypassPermissions")
+    assert len(wider.requests()) == 1
+
+
+def test_a_request_is_answered_to_whoever_asked_it():
+    play = Play()
+    play.join(1)
+    play.say(1, "request", id="r", request={"subtype": "mcp_status"})
+    play.say(1, "request", id="r", request={"subtype": "mcp_status"})
+    assert len([line for line in play.stdin if line["type"] == "control_request"]) == 1
+    play.answer({"mcpServers": []})
+    response = {"subtype": "success", "request_id": "r", "response": {"mcpServers": []}}
+    assert of_kind(play.read(1), "response") == [{"id": "r", "response": response}]
+    assert of_kind(play.asks(1, "request", id="r", request={"subtype": "mcp_status"}), "response") != []
+    assert play.stdin == []
+
+
+def hook(event: str = "PreToolUse") -> dict[str, object]:
+    return {"subtype": "hook_callback", "callback_id": "hook_0", "input": {"hook_event_name": event}}
+
+
+def ask(play: Play, identity: str, request: dict[str, object]) -> None:
+    play.said({"type": "control_request", "request_id": identity, "request": request})
+
+
+HOOKS = {"subtype": "initialize", "hooks": {"PreToolUse": [{"hookCallbackIds": ["hook_0"]}]}, "sdkMcpServers": ["calc"]}
+
+
+def test_a_hook_is_asked_of_the_client_that_brought_it():
+    play = Play()
+    play.join(1)
+    play.join(2)
+    play.say(1, "request", id="i", request=HOOKS)
+    play.say(2, "take")
+    ask(play, "h", hook())
+    ask(play, "m", {"subtype": "mcp_message", "server_name": "calc", "message": {}})
+    assert [each["id"] for each in of_kind(play.read(1), "ask")] == ["h", "m"] and of_kind(play.read(2), "ask") == []
+    play.say(2, "reply", id="h", response={"subtype": "success", "response": {}})
+    assert play.responses() == []
+    play.say(1, "reply", id="h", response={"subtype": "success", "request_id": "odd", "response": {"ok": 1}})
+    play.say(1, "reply", id="h", response={"subtype": "success", "response": {}})
+    assert play.responses() == [{"subtype": "success", "request_id": "h", "response": {"ok": 1}}]
+
+
+def test_nothing_runs_unjudged_because_a_client_has_gone():
+    play = Play()
+    play.join(1)
+    play.say(1, "request", id="i", request=HOOKS)
+    ask(play, "open", hook())
+    play.hub.left(1)
+    play.do()
+    ask(play, "later", hook())
+    ask(play, "m", {"subtype": "mcp_message", "server_name": "calc", "message": {}})
+    ask(play, "stop", hook("Stop"))
+    opened, later, server, stop = play.responses()
+    for response in (opened, later):
+        assert response["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert server["subtype"] == "error" and stop["response"] == {}
+    play.join(2)
+    play.say(2, "request", id="i", request={"subtype": "initialize"})
+    ask(play, "free", hook())
+    assert play.responses()[-1]["response"] == {}
+
+
+def test_hooks_stay_with_a_client_that_is_there():
+    play = Play()
+    play.join(1)
+    play.say(1, "request", id="i", request=HOOKS)
+    play.join(2)
+    play.say(2, "take")
+    play.say(2, "request", id="i", request={"subtype": "initialize"})
+    play.hub.left(1)
+    play.do()
+    ask(play, "h", hook())
+    assert play.responses()[-1]["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+def test_another_request_of_the_session_is_answered_with_an_error():
+    play = Play()
+    ask(play, "odd", {"subtype": "odd"})
+    assert play.responses()[0]["subtype"] == "error"
+
+
+# -- partial lines ---------------------------------------------------------------------------------------------------
+
+
+def event(kind: str, **keys: object) -> dict[str, object]:
+    return {"type": "stream_event", "event": {"type": kind, **keys}, "parent_tool_use_id": None}
+
+
+def partials(frames: list[dict[str, object]]) -> list[object]:
+    return [frame["line"]["event"]["type"] for frame in frames if frame["kind"] == "line" and "number" not in frame]  # type: ignore[index]
+
+
+def test_who_comes_in_the_middle_of_a_block_is_told_its_beginning():
+    play = Play()
+    play.join(1)
+    play.said(event("message_start"), event("content_block_start"), event("content_block_stop"))
+    play.said(event("content_block_start"), event("content_block_delta"))
+    assert partials(play.join(2)) == ["message_start", "content_block_start", "content_block_delta"]
+    assert partials(play.join(3, partial=False)) == []
+    play.said(event("content_block_delta"))
+    assert [partials(play.read(client))[-1:] for client in (1, 2, 3)] == [["content_block_delta"]] * 2 + [[]]
+    play.said(SAID)
+    assert partials(play.join(4)) == ["message_start"]
+    play.said(event("content_block_stop"), event("content_block_start"))
+    assert partials(play.read(4)) == ["content_block_start"]
+    assert numbers(play.read(3)) == [1]
+
+
+def test_a_block_that_is_long_is_not_kept():
+    play = Play()
+    play.said(event("message_start"), event("content_block_start"))
+    for _ in range(30):
+        play.said(event("content_block_delta", text="x" * 50_000))
+    assert partials(play.join(1)) == ["message_start"]
+    play.said(event("content_block_delta"), event("content_block_stop"), event("message_delta"))
+    assert partials(play.read(1)) == ["message_delta"]
+
+
+# -- hostile clients -------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_that_cannot_be_read_is_refused_and_a_hundred_are_the_end():
+    play = Play(frame_bytes=1000)
+    play.join(1)
+    for raw in (b"x", b"[]", b"{}", b'{"kind":1}', b'{"kind":"message","id":5}', b'{"kind":"hello"}', b"[" * 900):
+        play.hub.heard(1, raw)
+        (refused,) = of_kind(play.read(1), "refused")
+        assert refused["reason"] == "bad-frame", raw
+    long = b'{"kind":"take","id":"%b"}' % (b"x" * 300)
+    play.hub.heard(1, long)
+    assert of_kind(play.read(1), "refused")[0]["id"] is None
+    play.hub.heard(1, b'{"kind":"take","odd":"%b"}' % (b"x" * 1000))
+    assert "max_inbound_bytes" in of_kind(play.read(1), "refused")[0]["text"]
+    for _ in range(BAD_FRAMES):
+        play.hub.heard(1, b"x")
+    assert of_kind(play.read(1), "bye") and 1 in play.dropped
+    play.say(1, "message", message=user())
+    assert play.stdin == []
+
+
+def test_unknown_kinds_and_keys_are_ignored():
+    play = Play()
+    play.join(1, odd="x")
+    assert play.asks(1, "odd") == []
+    assert of_kind(play.asks(1, "odd", id="o"), "refused")[0]["reason"] == "unknown-kind"
+    assert of_kind(play.asks(1, "take", id="t", odd={"x": 1}), "accepted") == [{"id": "t"}]
+
+
+def test_the_first_frame_is_hello():
+    play = Play()
+    for client, raw in ((1, b'{"kind":"take"}'), (2, b"GET / HTTP/1.1"), (3, b'{"kind":"hello","protocol":1}')):
+        play.hub.joined(client)
+        play.hub.heard(client, raw)
+        assert kinds(play.read(client)) == ["refused", "bye"]
+    play.hub.joined(4)
+    play.seconds = HELLO_SECONDS
+    play.hub.tick()
+    assert kinds(play.read(4)) == ["bye"] and set(play.dropped) == {1, 2, 3, 4}
+
+
+def test_too_many_clients_are_sent_away():
+    play = Play()
+    for client in range(CLIENTS):
+        play.hub.joined(client)
+    play.join(CLIENTS)
+    assert list(play.dropped) == [CLIENTS]
+
+
+def test_a_client_that_asks_and_does_not_read_is_sent_away():
+    play = Play()
+    play.join(1)
+    for number in range(5000):
+        play.say(1, "take", id=f"t{number}")
+    assert 1 in play.dropped and play.hub._it.audience.clients[1].held < 5 * 1024 * 1024
+
+
+def test_requests_without_end_are_refused():
+    play = Play()
+    play.join(1)
+    for number in range(101):
+        play.say(1, "interrupt", id=f"i{number}")
+    assert [each["id"] for each in of_kind(play.read(1), "refused")] == ["i100"]
+
+
+def test_a_name_cannot_reach_a_terminal():
+    play = Play()
+    name = play.join(1, client="\x1b[31m" + "x" * 100)[0]["client"]
+    assert "\x1b" not in name and len(name) <= 64
+
+
+def test_a_client_of_another_protocol_is_told_so():
+    play = Play()
+    for client, protocol in ((1, 2), (2, 7)):
+        (welcome,) = of_kind(play.join(client, protocol=protocol, knows=["later"]), "welcome")
+        assert welcome["protocol"] == 1 and str(protocol) in welcome["differs"]
+    play.say(1, "take", id="t")
+    assert play.hub.driver == "c1" and of_kind(play.read(1), "accepted") == []
+
+
+def test_a_line_that_is_no_json_is_told_as_a_text():
+    play = Play()
+    play.join(1)
+    play.hub.said(b'oops \xff\n5\n\n{"type":"keep_alive"}\n')
+    play.do()
+    assert [frame["line"] for frame in play.read(1) if frame["kind"] == "line"] == ["oops \ufffd", 5]
+
+
+def test_another_life_of_the_host_goes_on_with_the_numbers():
+    log = MemoryLog()
+    first = Play(log)
+    first.said(SAID, SAID)
+    log.generation = 2
+    second = Play(log)
+    second.said(SAID)
+    frames = second.join(1)
+    assert [(each["generation"], each["number"]) for each in of_kind(frames, "line")] == [(1, 1), (1, 2), (2, 3)]

@@ -1,0 +1,169 @@
+"""The hub's side of the conversation: what it is told, what of that is logged, and what follows from it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from shim.core.bridge.audience import Audience
+from shim.core.bridge.client import Client, Roles
+from shim.core.bridge.commands import Append, Changed, Command, Tell
+from shim.core.bridge.frames import RefusedError, frame
+from shim.core.bridge.log import HEARD, NOTED, Record
+from shim.core.bridge.questions import Questions, denial
+from shim.core.bridge.requests import Ask, Asks, Request, Requests
+from shim.core.bridge.session import Session, Situation
+from shim.core.reading.bounded import Bounded
+from shim.core.reading.json_text import dump
+
+IDS = 1000  # of frames that were obeyed: one of them that comes again is obeyed no second time
+ANSWER_BYTES = 4096  # of an answer that is kept for a frame that comes again
+WAITING = 1000  # messages that wait for their turn
+PRIORITIES = ("now", "next", "later")
+
+
+class Conversation:
+    """What the hub knows of the session, and how it talks to it.
+
+    `waiting` are the messages that were told and not yet taken: their uuid and their size. `messages` are the ids of
+    those that were told; `done` are other frames by client and id, with what each was answered.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        generation: int,
+        number: int,
+        mint: Callable[[], str],
+        wall: Callable[[], int],
+        known: Iterable[str],
+    ) -> None:
+        self.session = session
+        self.mint = mint
+        self.wall = wall
+        self.commands: list[Command] = []
+        self.questions = Questions()
+        self.audience = Audience(self.commands, self.questions, generation, number, self._now)
+        self.roles = Roles(owner=session.answers == "owner")
+        self.asks = Asks()
+        self.requests = Requests()
+        self.situation = Situation()
+        self.initialize: Any = None
+        self.init: Any = None
+        self.ended = False
+        self.waiting: dict[str, int] = {}
+        self.messages = Bounded[tuple[str, str], bool](IDS)
+        self.done = Bounded[tuple[int, str], bytes](IDS)
+        self._facts: Mapping[str, Any] = {}
+        for message in known:
+            self.messages["", message] = True
+
+    # -- what is told to it -------------------------------------------------------------------------------------------
+
+    def tell(self, line: Mapping[str, Any]) -> bytes:
+        """A line of its stdin; gives back the line, without its newline."""
+        data = dump(line)
+        self.commands.append(Tell(data + b"\n"))
+        return data
+
+    def record(self, letter: str, data: bytes) -> None:
+        """Something for the log that has no number."""
+        self.commands.append(Append((Record(letter, self.wall(), data),)))
+
+    def message(self, message: Mapping[str, Any], uuid: str, priority: object = None) -> None:
+        """A person's message. RefusedError if too many wait."""
+        line: dict[str, Any] = {"type": "user", "message": message, "parent_tool_use_id": None, "uuid": uuid}
+        if priority in PRIORITIES:
+            line["priority"] = priority
+        data = dump(line)
+        most = self.session.frame_bytes
+        if len(self.waiting) >= WAITING or (self.waiting and sum(self.waiting.values()) + len(data) > most):
+            raise RefusedError("too-many", f"{len(self.waiting)} messages wait for their turn already; send it later")
+        self.waiting[uuid] = len(data)
+        self.record(HEARD, data)
+        self.commands.append(Tell(data + b"\n"))
+        self.situation.asked()
+        self.changed()
+
+    def request(self, body: Mapping[str, Any], request: Request) -> None:
+        """A control request. RefusedError if too many of its client's wait."""
+        identity = self.mint()
+        self.requests.add(identity, request)
+        self.tell({"type": "control_request", "request_id": identity, "request": body})
+
+    def respond(self, identity: str, response: Mapping[str, Any]) -> bytes:
+        """Answer a request of the session's; gives back the line."""
+        return self.tell({"type": "control_response", "response": {**response, "request_id": identity}})
+
+    # -- questions and asks -------------------------------------------------------------------------------------------
+
+    def settle(self, identity: str, by: str | None, how: str, body: Mapping[str, Any] | None = None) -> None:
+        """Settle an open question, with an answer of ours or a client's, or because the session wants none."""
+        outcome = self.questions.settle(identity, by, how)
+        if outcome is None:
+            return
+        if body is not None:
+            line = {"subtype": "success", "request_id": identity, "response": body}
+            data = dump({"type": "control_response", "response": line})
+            self.record(HEARD, data)
+        self.record(NOTED, dump({"kind": "settled", **outcome._asdict()}))
+        if body is not None:
+            self.commands.append(Tell(data + b"\n"))
+        self.audience.settled(outcome)
+        self.changed()
+
+    def settle_all(self, by: str | None, how: str, message: str = "") -> None:
+        """Settle every open question; with a `message` each is denied."""
+        for question in list(self.questions.open.values()):
+            self.settle(question.question, by, how, denial(question, message) if message else None)
+
+    def forward(self, ask: Ask) -> None:
+        """Put a request of the session's to the client whose it is, or answer it."""
+        if ask.client is None:
+            self.respond(ask.identity, self.asks.unasked(ask))
+        else:
+            self.audience.say(ask.client, frame("ask", id=ask.identity, request=ask.request))
+
+    # -- what is true now ---------------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """The keys of a `state` frame."""
+        return self.situation.facts([question.request for question in self.questions.open.values()], bool(self.waiting))
+
+    def _now(self) -> bytes:
+        return frame("state", **self.facts()) + frame("driver", client=self.roles.name)
+
+    def changed(self) -> None:
+        """Tell whoever wants to know, if the state or the driver is another one."""
+        facts = {**self.facts(), "driver": self.roles.name}
+        if facts != self._facts:
+            self._facts = facts
+            self.commands.append(Changed(facts))
+            self.audience.changed()
+
+    def give(self, client: Client | None) -> None:
+        """Another client drives, or nobody."""
+        if self.roles.give(client):
+            self.record(NOTED, dump({"kind": "driver", "client": self.roles.name}))
+            self.changed()
+
+    def taken(self, uuid: object) -> None:
+        """A message that the session has taken, or given back, is no longer waiting."""
+        self.waiting.pop(str(uuid), None)
+
+    # -- what a client is answered ------------------------------------------------------------------------------------
+
+    def accept(self, client: Client, identity: str) -> None:
+        """What a frame asked for was done."""
+        if identity:
+            self.finish(client, identity, frame("accepted", id=identity) if client.knows("accepted") else b"")
+
+    def finish(self, client: Client, identity: str, answer: bytes) -> None:
+        """The answer to a frame, which is the answer to the same frame again too."""
+        kept = answer
+        if len(answer) > ANSWER_BYTES:
+            kept = frame("refused", id=identity, reason="bad-frame", text="this was answered already; use another id")
+        self.done[client.number, identity] = kept
+        self.audience.say(client, answer)
+
+    def repeat(self, client: Client, identity: str) -> None:
+        """A frame that was obeyed came again."""
+        self.audience.say(client, self.done[client.number, identity])

@@ -1,0 +1,135 @@
+"""Control requests between the conversation and the clients, in both directions.
+
+`Requests` were put to the conversation. `Asks` are what the session asks of a client's own program: its hooks, and the
+MCP servers that live in it. Nothing ever runs unjudged because somebody left: without the client whose hook judges a
+call, the call is denied.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from shim.core.bridge.client import Client
+from shim.core.bridge.frames import RefusedError
+
+REQUESTS = 100  # of one client that wait for their answer
+ASKS = 1000  # that are open at once
+SERVERS = 1000  # names that are remembered
+GONE = "the frontend whose hook judges this call has gone"
+NO_SERVER = "the frontend with this MCP server has gone"
+TOO_MANY = "too many requests wait for the frontend already"
+
+
+class Request(NamedTuple):
+    """`client` is None for the hub's own, `identity` the frame's id. `body`: the client wants the whole answer."""
+
+    client: Client | None
+    identity: str
+    subtype: str
+    body: bool = False
+
+
+class Requests:
+    """Requests by the id that the conversation knows them by."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Request] = {}
+
+    def add(self, identity: str, request: Request) -> None:
+        """RefusedError if too many of a client's wait."""
+        if (
+            request.client is not None
+            and sum(each.client is request.client for each in self._open.values()) >= REQUESTS
+        ):
+            raise RefusedError("too-many", f"{REQUESTS} requests of this client wait for their answer already")
+        self._open[identity] = request
+
+    def waits(self, client: Client, identity: str) -> bool:
+        """Whether a frame of a client waits for its answer."""
+        return any(each.client is client and each.identity == identity for each in self._open.values())
+
+    def answered(self, response: Mapping[str, Any]) -> Request | None:
+        """Whose answer the body of a control_response is; None if nobody of us asked."""
+        return self._open.pop(str(response.get("request_id")), None)
+
+    def left(self, client: Client) -> None:
+        """Nobody waits for the answers of a client that has gone."""
+        for identity, request in list(self._open.items()):
+            if request.client is client:
+                self._open[identity] = request._replace(client=None, identity="")
+
+
+class Ask(NamedTuple):
+    """`client` is None where nobody is asked."""
+
+    identity: str
+    request: Mapping[str, Any]
+    client: Client | None
+
+
+class Asks:
+    """The owners, and what they were asked and have not answered."""
+
+    def __init__(self) -> None:
+        self._hooks: Client | None = None
+        self._judged = False  # a client brought hooks which are in force
+        self._servers: dict[str, Client] = {}
+        self._open: dict[str, Ask] = {}
+
+    def brought(self, client: Client, request: Mapping[str, Any]) -> None:
+        """A client's `initialize`. Without hooks it replaces those of a client that has gone, and no others."""
+        if request.get("hooks"):
+            self._hooks, self._judged = client, True
+        elif self._hooks is None:
+            self._judged = False
+        servers = request.get("sdkMcpServers")
+        for name in servers if isinstance(servers, list) else ():
+            if isinstance(name, str) and (name in self._servers or len(self._servers) < SERVERS):
+                self._servers[name] = client
+
+    def route(self, identity: str, request: Mapping[str, Any]) -> Ask:
+        """Whom a request is for. With a client it is open until `answered`."""
+        kind = request.get("subtype")
+        client: Client | None = None
+        if kind == "hook_callback":
+            client = self._hooks
+        elif kind == "mcp_message":
+            client = self._servers.get(str(request.get("server_name")))
+        if client is not None and len(self._open) >= ASKS:
+            client = None
+        ask = Ask(identity, request, client)
+        if client is not None:
+            self._open[identity] = ask
+        return ask
+
+    def answered(self, identity: str, client: Client) -> Ask | None:
+        """An answer of a client; None if it was not asked that."""
+        ask = self._open.get(identity)
+        if ask is None or ask.client is not client:
+            return None
+        return self._open.pop(identity)
+
+    def cancelled(self, identity: str) -> None:
+        """The session wants no answer any more."""
+        self._open.pop(identity, None)
+
+    def left(self, client: Client) -> list[Ask]:
+        """A client has gone; what it was asked and has not answered."""
+        if self._hooks is client:
+            self._hooks = None
+        self._servers = {name: owner for name, owner in self._servers.items() if owner is not client}
+        orphans = [ask for ask in self._open.values() if ask.client is client]
+        for ask in orphans:
+            del self._open[ask.identity]
+        return orphans
+
+    def unasked(self, ask: Ask) -> dict[str, Any]:
+        """Our own answer, where no client can be asked: the body of a control_response."""
+        kind = ask.request.get("subtype")
+        if kind != "hook_callback":
+            text = NO_SERVER if kind == "mcp_message" else f"Unsupported control request subtype: {kind}"
+            return {"subtype": "error", "error": text}
+        said = ask.request.get("input")
+        event = said.get("hook_event_name") if isinstance(said, dict) else None
+        denied = {"hookEventName": event, "permissionDecision": "deny", "permissionDecisionReason": GONE}
+        judges = event == "PreToolUse" and self._judged
+        return {"subtype": "success", "response": {"hookSpecificOutput": denied} if judges else {}}

@@ -1,0 +1,164 @@
+"""The facts of a session that its hub knows, and where it stands (background page, section 3)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shim.core.claude.permissions import DESCRIBING, QUESTION
+from shim.core.reading.account import printable
+from shim.core.reading.lines import INBOUND_BYTES
+
+DETAIL_CHARACTERS = 200
+STARTING = "starting…"
+SEND_TO_START = "send a prompt to start"
+SEND_TO_GO_ON = "send a prompt to go on"
+INTERRUPTED = "interrupted"
+
+
+class Session(NamedTuple):
+    """What a client is told of a session, and what holds for it.
+
+    session           its UUID; its short id is how that begins
+    model, mode       what the session began with; both change as the conversation says so
+    bypass            it began with bypassPermissions, so that this mode may be chosen
+    answers           who may answer questions: "any" who may drive, or the "owner", who drives or drove last
+    question_seconds  a question that waits for longer is denied. The conversation has to wait a little longer than
+                      that: of two clocks only one may settle a question
+    frame_bytes       no frame of a client is longer
+    """
+
+    session: str
+    vendor: str = ""
+    name: str = ""
+    cwd: str = ""
+    model: str | None = None
+    mode: str = "default"
+    pid: int = 0
+    version: str = ""
+    bypass: bool = False
+    answers: str = "any"
+    question_seconds: float = float("inf")
+    frame_bytes: int = INBOUND_BYTES
+
+    def facts(self) -> dict[str, Any]:
+        """The keys of a `welcome` frame."""
+        return {
+            "session": self.session,
+            "id": self.session[:8],
+            "name": self.name,
+            "vendor": self.vendor,
+            "cwd": self.cwd,
+            "model": self.model,
+            "mode": self.mode,
+            "pid": self.pid,
+            "version": self.version,
+        }
+
+
+def brief(text: object) -> str:
+    """The first line of a text, short and printable."""
+    line = next((line for line in str(text or "").splitlines() if line.strip()), "") if text else ""
+    line = printable(line[: 4 * DETAIL_CHARACTERS]).strip()
+    return line if len(line) <= DETAIL_CHARACTERS else line[: DETAIL_CHARACTERS - 1] + "…"
+
+
+def of_call(tool: object, arguments: object) -> str:
+    """A call in a line: its tool, and what it is about."""
+    said = arguments if isinstance(arguments, dict) else {}
+    named = (said[key] for key in ("command", *DESCRIBING) if isinstance(said.get(key), str) and said[key])
+    about = next(named, "")
+    return brief(f"{tool}: {about}" if about else tool)
+
+
+def needed(request: Mapping[str, Any]) -> str:
+    """What a question wants of a person."""
+    if request.get("tool_name") != QUESTION:
+        if request.get("subtype") == "elicitation":
+            return brief(f"answer: {request.get('message')}")
+        return brief(f"approve {of_call(request.get('tool_name'), request.get('input'))}")
+    said = request.get("input")
+    asked = said.get("questions") if isinstance(said, dict) else None
+    first = asked[0] if isinstance(asked, list) and asked and isinstance(asked[0], dict) else {}
+    options = first.get("options")
+    labels = [str(each.get("label")) for each in options if isinstance(each, dict)] if isinstance(options, list) else []
+    return brief(f"answer: {first.get('question')}" + (f" ({' · '.join(labels)})" if labels else ""))
+
+
+class Situation:
+    """`active`: a turn runs."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self._ended = ""
+        self._state = "blocked"
+        self._needs = SEND_TO_START
+        self._detail = ""
+
+    def facts(self, waiting: Sequence[Mapping[str, Any]] = (), messages: bool = False) -> dict[str, Any]:
+        """The keys of `host.json` and of a `state` frame.
+
+        `waiting` are the requests of the questions that are open, in their order; `messages` wait for their turn.
+        """
+        if self._ended:
+            return self._said(None, None, self._ended, "")
+        if waiting:
+            first = waiting[0]
+            asks = first.get("tool_name") == QUESTION or first.get("subtype") == "elicitation"
+            return self._said("waiting", "input needed" if asks else "permission prompt", "blocked", needed(first))
+        if self.active or messages:
+            return self._said("busy", None, "working", "")
+        return self._said("idle", None, self._state, self._needs)
+
+    def _said(self, status: str | None, waiting: str | None, state: str, needs: str) -> dict[str, Any]:
+        return {
+            "state": state,
+            "status": status,
+            "waitingFor": waiting,
+            "needs": needs or None,
+            "detail": self._detail or None,
+        }
+
+    def asked(self) -> None:
+        """A message waits for its turn."""
+        if not self.active:
+            self._detail = STARTING
+
+    def line(self, line: Mapping[str, Any]) -> None:
+        """A whole line of the conversation."""
+        kind = line.get("type")
+        if kind == "result":
+            self._result(line)
+            self.active = False
+        elif kind in ("user", "assistant") or (kind == "system" and line.get("subtype") == "init"):
+            self.active = True
+        if kind == "assistant" and line.get("parent_tool_use_id") is None:
+            self._assistant(line)
+
+    def _assistant(self, line: Mapping[str, Any]) -> None:
+        message = line.get("message")
+        blocks = message.get("content") if isinstance(message, dict) else None
+        for block in blocks if isinstance(blocks, list) else ():
+            if isinstance(block, dict) and block.get("type") == "tool_use":
+                self._detail = of_call(block.get("name"), block.get("input"))
+            elif isinstance(block, dict) and block.get("type") == "text":
+                self._detail = brief(block.get("text")) or self._detail
+
+    def _result(self, line: Mapping[str, Any]) -> None:
+        errors = line.get("errors")
+        said = line.get("result") or (errors[0] if isinstance(errors, list) and errors else "")
+        self._needs = ""
+        if str(line.get("terminal_reason")).startswith("aborted"):
+            self._state, self._needs, self._detail = "blocked", SEND_TO_GO_ON, INTERRUPTED
+        elif line.get("is_error") is True or line.get("subtype") != "success":
+            self._state, self._detail = "failed", brief(said) or str(line.get("subtype"))
+        else:
+            self._state, self._detail = "done", brief(said) or self._detail
+
+    def end(self, failed: str = "") -> None:
+        """The session is over; `failed` says why, where nobody stopped it."""
+        if failed:
+            self._ended, self._detail = "failed", brief(failed)
+        elif self.active or self._state == "blocked":
+            self._ended = "stopped"
+        else:
+            self._ended = self._state
+        self._needs, self.active = "", False

@@ -1,0 +1,169 @@
+"""A hub with a log in memory and clients that are played, for tests: what a host does, without its sockets."""
+
+import json
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from shim.core.bridge.commands import Append, Changed, Command, Drop, End, Read, Tell
+from shim.core.bridge.frames import KNOWS
+from shim.core.bridge.hub import Hub
+from shim.core.bridge.log import Entry, Record
+from shim.core.bridge.session import Session
+
+SESSION = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
+Frame = dict[str, Any]
+
+
+class MemoryLog:
+    """The log of a session without a file. Lines before `first` were dropped."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.records: list[Record] = []
+        self.first = 1
+        self.generation = 1
+
+    @property
+    def last(self) -> int:
+        return self.entries[-1].number if self.entries else 0
+
+    def append(self, records: Sequence[Record]) -> None:
+        self.records += records
+        self.entries += [Entry(each.number, self.generation, each.at, each.data) for each in records if each.number]
+
+    def read(self, after: int, most: int, size: int) -> list[Entry]:
+        found: list[Entry] = []
+        for entry in self.entries[max(after, self.first - 1) :]:
+            if len(found) >= most or sum(len(each.line) for each in found) >= size:
+                break
+            found.append(entry)
+        return found
+
+
+class Play:
+    """A hub, its log, and the conversation's stdin. `do` carries out what waits; `read` is what a client reads."""
+
+    def __init__(self, log: MemoryLog | None = None, known: Sequence[str] = (), **facts: Any) -> None:
+        self.log = log or MemoryLog()
+        self.seconds = 0.0
+        self.stdin: list[Frame] = []
+        self.facts: Frame = {}
+        self.ended_by: list[str] = []
+        self.dropped: dict[int, str] = {}
+        self._mint = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
+        self.hub = Hub(
+            Session(SESSION, **facts),
+            generation=self.log.generation,
+            number=self.log.last,
+            mint=lambda: next(self._mint),
+            wall=lambda: int(self.seconds * 1000),
+            clock=lambda: self.seconds,
+            known=known,
+        )
+
+    def do(self) -> None:
+        """Carry out the commands, and those that come of them."""
+        while commands := self.hub.take():
+            for command in commands:
+                self._one(command)
+
+    def _one(self, command: Command) -> None:
+        if isinstance(command, Append):
+            self.log.append(command.records)
+        elif isinstance(command, Tell):
+            assert command.line.endswith(b"\n")
+            self.stdin.append(json.loads(command.line))
+        elif isinstance(command, Read):
+            self.hub.replayed(command.client, command.after, self.log.read(command.after, command.most, command.size))
+        elif isinstance(command, Drop):
+            self.dropped[command.client] = command.reason
+        elif isinstance(command, Changed):
+            self.facts = dict(command.facts)
+        elif isinstance(command, End):
+            self.ended_by.append(command.by)
+
+    def join(self, number: int, role: str = "drive", /, **keys: Any) -> list[Frame]:
+        """A client connects and says hello; what it reads then."""
+        self.hub.joined(number)
+        said = {"protocol": 1, "client": f"c{number}", "role": role, "knows": list(KNOWS), **keys}
+        self.say(number, "hello", **said)
+        return self.read(number)
+
+    def say(self, client: int, kind: str, /, **keys: Any) -> None:
+        """A client says a frame."""
+        self.hub.heard(client, json.dumps({"kind": kind, **keys}).encode())
+        self.do()
+
+    def asks(self, client: int, kind: str, /, **keys: Any) -> list[Frame]:
+        """A client says a frame; what it reads then."""
+        self.say(client, kind, **keys)
+        return self.read(client)
+
+    def read(self, client: int) -> list[Frame]:
+        """All that waits for a client."""
+        data = b""
+        self.do()
+        while client in self.hub.ready():
+            data += self.hub.outgoing(client)
+            self.do()
+        return [json.loads(line) for line in data.splitlines()]
+
+    def said(self, *lines: Frame) -> None:
+        """The conversation says lines."""
+        self.hub.said(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        self.do()
+
+    def turn(self, text: str = "done", **result: Any) -> None:
+        """The conversation answers all that waits, and says it back before."""
+        for line in self.stdin:
+            if line["type"] == "user":
+                self.said({**line, "isReplay": True})
+        self.stdin = [line for line in self.stdin if line["type"] != "user"]
+        self.said({"type": "result", "subtype": "success", "is_error": False, "result": text, **result})
+
+    def question(self, identity: str, tool: str = "Write", **arguments: Any) -> None:
+        """The conversation asks whether a call may run."""
+        request = {"subtype": "can_use_tool", "tool_name": tool, "input": arguments, "tool_use_id": f"call-{identity}"}
+        self.said({"type": "control_request", "request_id": identity, "request": request})
+
+    def responses(self) -> list[Frame]:
+        """The bodies of the answers that the conversation was given, taken."""
+        found = [line["response"] for line in self.stdin if line["type"] == "control_response"]
+        self.stdin = [line for line in self.stdin if line["type"] != "control_response"]
+        return found
+
+    def requests(self) -> list[Frame]:
+        """The control requests that were put to the conversation, taken."""
+        found = [line for line in self.stdin if line["type"] == "control_request"]
+        self.stdin = [line for line in self.stdin if line["type"] != "control_request"]
+        return found
+
+    def answer(self, body: Frame | None = None, **response: Any) -> None:
+        """The conversation answers the oldest request."""
+        (first, *_) = [line for line in self.stdin if line["type"] == "control_request"]
+        self.stdin.remove(first)
+        said = {"subtype": "success", "request_id": first["request_id"], **response}
+        self.said({"type": "control_response", "response": said if body is None else {**said, "response": body}})
+
+
+def kinds(frames: Sequence[Frame]) -> list[str]:
+    return [frame["kind"] for frame in frames]
+
+
+def of_kind(frames: Sequence[Frame], kind: str) -> list[Frame]:
+    """The frames of a kind, without it."""
+    return [{key: item for key, item in frame.items() if key != "kind"} for frame in frames if frame["kind"] == kind]
+
+
+def numbers(frames: Sequence[Frame]) -> list[int]:
+    """The numbers of the whole lines."""
+    return [frame["number"] for frame in frames if frame["kind"] == "line" and "number" in frame]
+
+
+def user(text: str = "hi") -> Frame:
+    return {"role": "user", "content": text}
+
+
+ALLOW: Frame = {"behavior": "allow"}
+DENY: Frame = {"behavior": "deny", "message": "no"}
