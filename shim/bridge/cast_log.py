@@ -146,9 +146,9 @@ class CastLog:
 
     # -- reading ------------------------------------------------------------------------------------------
 
-    def read(self, after: int, most: int) -> Sequence[Entry]:
-        """The next lines: at most so many, and about READ_BYTES."""
-        found, size = list[Entry](), 0
+    def read(self, after: int, most: int, size: int = READ_BYTES) -> Sequence[Entry]:
+        """The next lines: at most so many, and about so many bytes."""
+        found, had = list[Entry](), 0
         for place, file in enumerate(self._files):
             following = self._files[place + 1].first if place + 1 < len(self._files) else self._last + 1
             if following - 1 <= after:
@@ -157,8 +157,8 @@ class CastLog:
                 if entry.number > self._last or entry.number >= following:
                     break
                 found.append(entry)
-                size += len(entry.line)
-                if len(found) >= most or size >= READ_BYTES:
+                had += len(entry.line)
+                if len(found) >= most or had >= size:
                     return found
         return found
 

@@ -28,7 +28,8 @@ from shim.channels.signals import Signals
 from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
 from shim.core.bridge.frames import DRIVE, PROTOCOL, frame
-from shim.core.bridge.hub import Hub, Session
+from shim.core.bridge.hub import Hub
+from shim.core.bridge.session import Session
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ShimError

@@ -139,8 +139,8 @@ class HubRunner:
                     self._fail(f"the session's log cannot be written: {error.strerror or error}")
             case Tell(line):
                 self._tell(line)
-            case Read(client, after, most):
-                self._replay(client, after, most)
+            case Read():
+                self._replay(command)
             case Drop(client):
                 if client in self.connections:
                     self.connections[client].leaving = True
@@ -149,15 +149,15 @@ class HubRunner:
             case End(by):
                 self._end(by)
 
-    def _replay(self, client: int, after: int, most: int) -> None:
-        if client not in self.connections:
+    def _replay(self, read: Read) -> None:
+        if read.client not in self.connections:
             return
         try:
-            entries = self._log.read(after, most)
+            entries = self._log.read(read.after, read.most, read.size)
         except OSError as error:
             self._fail(f"the session's log cannot be read: {error.strerror or error}")
         else:
-            self.hub.replayed(client, after, entries)
+            self.hub.replayed(read.client, read.after, entries)
 
     def _fail(self, reason: str) -> None:
         """End it: of what the hub holds for the clients nobody can say what is in the log, so none of it is told."""

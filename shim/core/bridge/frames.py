@@ -14,7 +14,7 @@ From a client (every one may have an `id`; the same id twice is one frame):
     mode       mode (a permission mode)
     take       nothing: this client drives from now on
     release    nothing: nobody drives
-    end        nothing: the session ends
+    end        nothing: the session ends; the answer is `bye`
     request    id, request (any other control request of Claude's)                             optional
     reply      id (of an `ask`), response (the body of Claude's control_response)              optional
 
@@ -33,7 +33,7 @@ From the host:
     driver     client (its name, or null)
     refused    id (or null), reason (a word of Reason), text (a sentence), driver (where another one drives)
     bye        reason
-    accepted   id: what the frame asked for was done                                           optional
+    accepted   id: what the frame asked for was done (said to all kinds but end, request, reply)  optional
     response   id, response (the body of Claude's control_response)                            optional
     ask        id, request (a hook's or a server's, which this client brought)                 optional
 """

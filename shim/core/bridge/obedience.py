@@ -165,7 +165,7 @@ class Obedience:
     def _end(self, client: Client, said: Said, mark: str) -> bool:
         self._it.roles.drives(client)
         self._it.commands.append(End(client.name))
-        return True
+        return False  # the answer is `bye`
 
     def _request(self, client: Client, said: Said, mark: str) -> bool:
         it, body = self._it, said.get("request")
