@@ -208,10 +208,10 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
     session = os.path.basename(folder)
     invocation = parse(wanted.arguments, dialect="claude")
     asks = {"permission_prompt_tool": "stdio"} if wanted.asks else {}
-    if wanted.forked:
-        of = {"resume": wanted.forked, "fork_session": True, "session_id": session}
-    elif wanted.resumes and _goes_on(folder, session, facts):
+    if wanted.resumes and _goes_on(folder, session, facts):
         of = {"resume": session, "session_id": None, "fork_session": False}
+    elif wanted.forked:
+        of = {"resume": wanted.forked, "fork_session": True, "session_id": session}
     else:
         of = {"resume": None, "session_id": session, "fork_session": False}
     return invocation.with_flags(

@@ -63,7 +63,8 @@ def make_folder(session: str, environment: Mapping[str, str]) -> str:
     """The folder of a session, made if needed. FrontendError where none can be kept."""
     top, folder = bridge_directory(environment), folder_of(session, environment)
     try:
-        os.makedirs(top, mode=0o700, exist_ok=True)
+        for path in (os.path.dirname(top), top):  # the mode is only of the last folder that is made
+            os.makedirs(path, mode=0o700, exist_ok=True)
         if private_directory(top):
             os.makedirs(folder, mode=0o700, exist_ok=True)
             if private_directory(folder):

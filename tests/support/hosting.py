@@ -1,7 +1,6 @@
 """What the tests of the bridge share: a state of its own, hosts that are ended with it, and what a client hears."""
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from shim.bridge import registry
 from shim.bridge.link import Link, connect_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.start import Wanted, reap, start
+from shim.commands.bridge.stop import stop
 
 PATIENCE = 20.0  # no test takes so long unless something hangs
 
@@ -57,13 +57,10 @@ class Hosting:
         return now
 
     def close(self) -> None:
-        """End all that live."""
-        for one in registry.sessions(self.environment):
-            pid = one.facts["pid"] if one.alive else None
-            if pid:
-                os.kill(pid, signal.SIGTERM)
-        for one in registry.sessions(self.environment):
-            self.ended(one)
+        """End all that live, also those that are not up yet."""
+        living = [one for one in registry.sessions(self.environment) if one.alive]
+        assert stop(living, self.environment) == []
+        reap()
 
 
 def until(link: Link, kind: str, **keys: Any) -> dict[str, Any]:

@@ -4,52 +4,150 @@ All that can be checked without a start is checked before: a mistake is told her
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import NamedTuple
 
+from shim.bridge import registry
+from shim.bridge.start import Wanted, start
 from shim.channels.prompt import read_background_prompt
 from shim.channels.raw_output import tell
+from shim.commands.claude.answers import Answer, disabled, printed, refused
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.words import conversation_words
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
+from shim.core.reading.ids import parse_uuid
+from shim.process.environment import working_directory
+from shim.state import store
+from shim.vendors import find
 
-SWITCH = "CLAUDE_CODE_DISABLE_AGENT_VIEW"
-ON = ("1", "true", "yes", "on")
 NO_ID = (
     "warning: --bg manages the session id; ignoring --session-id (use --resume <id> to continue an existing session)\n"
 )
 STREAMED = "--bg takes its prompt as an argument or as text on stdin, not as stream-json"
+IDLE = "(idle — send a prompt to start)"
+HINTS = {
+    "agents": "list sessions",
+    "attach": "open in this terminal",
+    "logs": "show recent output",
+    "stop": "stop this session",
+}
+# What is said beside the id; {id} is the new one.
+COPIED_LIVING = (
+    "note: session {original} is already running in the background, so this started a copy as {id}. "
+    "`claude attach {original}` opens the original.\n"
+)
+COPIED = (
+    "note: started a copy of that conversation as {id}. To continue a session under its own id, pass its full session "
+    "id (lowercase, as `claude agents --json` prints it) to --resume.\n"
+)
+WOKEN = "note: woke session {id} with its saved options ({options}).\n"
 
 
-def disabled(word: str) -> str:
-    """Why background sessions are switched off, for who called `word`; "" where they are not."""
-    return f"'{word}' is disabled by {SWITCH}.\n" if os.environ.get(SWITCH, "").lower() in ON else ""
+class Before(NamedTuple):
+    """What a session goes on from: `session` is the UUID that it keeps, `copied` the session that it is a copy of."""
+
+    invocation: Invocation
+    session: str = ""
+    copied: str = ""
+    cwd: str = ""
+    note: str = ""
 
 
-def begin(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
+def begin(invocation: Invocation, installed: Mapping[str, str]) -> int:
     """`claude --bg`. Returns the exit status."""
     if off := disabled("--bg"):
-        tell(off)
-        return 1
+        return printed(off)
     if invocation.session.session_id is not None:
         tell(NO_ID)
         invocation = invocation.with_flags(session_id=None)
     try:
-        return _begin(invocation, installed, arguments)
+        return printed(_begin(invocation, installed))
     except ShimError as error:
-        hint = f"\nhint: {error.hint}" if error.hint else ""
-        tell(printable(f"{error}{hint}\n"))
-        return 1
+        return printed(refused(f"{error}\nhint: {error.hint}" if error.hint else str(error)))
 
 
-def _begin(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
+def _begin(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
     if invocation.streams.input_format == "stream-json":
         raise FrontendError(STREAMED, hint="leave --input-format out")
-    asked = invocation.with_flags(
-        input_format="stream-json", output_format="stream-json", verbose=True, permission_prompt_tool="stdio"
+    before = _before(invocation)
+    invocation = before.invocation
+    checked = Start(_hosted(before), installed, launches=DryLauncher)
+    checked.plan()
+    prompt = read_background_prompt(invocation, 0, checked.settings.max_inbound_bytes)
+    wanted = Wanted(
+        arguments=tuple(conversation_words(invocation)),
+        installed=installed,
+        cwd=before.cwd,
+        vendor=checked.vendor.name,
+        name=invocation.session.name or "",
+        prompt={"role": "user", "content": prompt} if prompt else None,
+        forked=before.copied,
+        resumes=bool(before.session),
     )
-    started = Start(asked, installed, arguments, launches=DryLauncher)
-    started.plan()
-    read_background_prompt(invocation, 0, started.settings.max_inbound_bytes)
-    raise FrontendError("--bg: background sessions are not there yet")
+    begun = start(wanted, os.environ, before.session)
+    tell(before.note.replace("{id}", begun.id))
+    return Answer(_told(begun.id, invocation.session.name or "", idle=not prompt))
+
+
+def _before(invocation: Invocation) -> Before:
+    """Which session goes on, or is copied."""
+    session = invocation.session
+    if session.resume is None and session.continue_last:
+        found = store.last(working_directory(), os.environ, invocation.own.shim_vendor)
+        return Before(invocation) if found is None else Before(invocation, copied=found[0], note=COPIED)
+    if not session.resume:
+        return Before(invocation)
+    canonical = parse_uuid(session.resume)
+    if session.fork_session or canonical is None:
+        return Before(invocation, copied=session.resume, note="" if session.fork_session else COPIED)
+    known = registry.look_up(canonical, os.environ)
+    if known is None:
+        return Before(invocation, session=canonical)
+    if known.alive and store.look_up(canonical, os.environ) is None and not find(known.facts["vendor"]).passthrough:
+        hint = f"`claude attach {known.id}` opens it"
+        raise FrontendError(f"session {known.id} has not ended its first turn: there is nothing to copy yet", hint=hint)
+    if known.alive:
+        note = COPIED_LIVING.replace("{original}", known.id)
+        return Before(invocation, copied=canonical, note=note)
+    saved = [str(word) for word in (registry.read_start(known.folder) or {}).get("arguments", ())]
+    options = ", ".join(word.partition("=")[0] for word in saved if word.startswith("--"))
+    both = parse([*saved, *conversation_words(invocation)])
+    woken = both._replace(prompt=invocation.prompt, session=invocation.session, leftovers=invocation.leftovers)
+    note = WOKEN.replace("{options}", printable(options)) if options else ""
+    return Before(woken, session=canonical, cwd=known.facts["cwd"], note=note)
+
+
+def _hosted(before: Before) -> Invocation:
+    """The invocation as a host will have it, to be checked: a conversation that is asked about its tools."""
+    resumed = before.copied or before.session
+    if before.session and store.look_up(before.session, os.environ) is None:
+        resumed = "" if registry.look_up(before.session, os.environ) else resumed  # it ended before its first turn did
+    return before.invocation.with_flags(
+        input_format="stream-json",
+        output_format="stream-json",
+        verbose=True,
+        partial=True,
+        replay_user_messages=True,
+        permission_prompt_tool="stdio",
+        background=False,
+        name=None,
+        resume=resumed or None,
+        continue_last=False,
+        fork_session=bool(before.copied),
+    )
+
+
+def _told(short: str, name: str, *, idle: bool) -> str:
+    """The lines that a client reads the id from (B1, B2)."""
+    cyan, dim, end = ("\x1b[36m", "\x1b[2m", "\x1b[0m") if os.isatty(1) else ("", "", "")
+    called = " ".join(printable(name).split())
+    first = f"backgrounded · {cyan}{short}{end}" + (f" · {called}" if called else "")
+    lines = [first + (f"{dim} {IDLE}{end}" if idle else "")]
+    for word, does in HINTS.items():
+        command = f"claude {word}" if word == "agents" else f"claude {word} {short}"
+        lines.append(f"{dim}  {command:26}{does}{end}")
+    return "\n".join(lines) + "\n"

@@ -66,14 +66,29 @@ DOES = {
 SUBCOMMANDS = {
     "auth": "status [--text], login, logout",
     "mcp": "list; servers are given with --mcp-config or in the vendor's own CLI",
-    "agents": "the agents that run: none",
-    "attach": "no background sessions; also logs stop kill rm respawn daemon",
+    "agents": "[--json] [--all] [--cwd PATH]: the background sessions",
+    "attach": "open a background session: ID or NAME",
+    "logs": "what was said in a background session: ID or NAME",
+    "stop": "end a background session: ID (also kill)",
+    "rm": "end a background session and forget it: ID",
+    "respawn": "begin a background session again: ID, or --all",
+    "daemon": "status, logs, stop --any: there is none, only sessions",
     "doctor": "which vendor runs the turns",
     "update": "how the shim is updated (also upgrade)",
     "install": "how the shim is put somewhere else",
     "config": "list; settings are in the shim's config.toml",
     "plugin": "list; plugins are the vendor's own (also plugins)",
     "setup-token": "not needed",
+}
+# As the real one says them when it is called in another way (background page, B25).
+USAGES = {
+    "agents": "Usage: claude agents [options]",
+    "attach": "Usage: claude attach <id|name>",
+    "logs": "Usage: claude logs <id|name>",
+    "stop": "Usage: claude stop <id>",
+    "rm": "Usage: claude rm <id>",
+    "respawn": "Usage: claude respawn <id>|--all",
+    "daemon": "Usage: claude daemon [subcommand] [options]",
 }
 # What Claude has and the shim has not: each is refused in a sentence, because it is no prompt either.
 REFUSED = (
@@ -100,8 +115,10 @@ def manual() -> str:
 
 
 def subcommand_manual(name: str) -> str:
+    name = "stop" if name == "kill" else name
     does = SUBCOMMANDS.get(name, "Claude's; not here")
-    return f"Usage: claude {name} [action] [options]\n\n{name}: {does}\n"
+    usage = USAGES.get(name) or f"Usage: claude {name} [action] [options]"
+    return f"{usage}\n\n{name}: {does}\n"
 
 
 def _line(spelling: str, does: str) -> str:

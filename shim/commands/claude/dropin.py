@@ -37,12 +37,12 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         early_signals.forget()
         from shim.commands.claude.background import begin
 
-        return begin(invocation, installed, arguments)
+        return begin(invocation, installed)
     if baked and not (chosen or invocation.own.shim_dialect):
         invocation = invocation.with_flags(shim_dialect=baked)
     if invocation.own.shim_explain:
         early_signals.forget()
-        from shim.commands.claude.subcommands import Answer, printed
+        from shim.commands.claude.answers import Answer, printed
         from shim.commands.turn.explain import answer as explain
 
         text, status = explain(invocation, installed)

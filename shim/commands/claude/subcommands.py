@@ -6,21 +6,11 @@ sentence that names the right place (the vendor's own CLI, `shim`). A list is em
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from shim.channels.raw_output import GONE
+from shim.commands.claude.answers import Answer, printed
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FIRST_WORDS, parse
 from shim.core.errors import FrontendError
-from shim.state.files import write_all
-
-
-class Answer(NamedTuple):
-    """The text and the exit status. A refusal, with another status than 0, goes to stderr unless it was asked for."""
-
-    text: str
-    status: int = 0
-    wanted: bool = False
 
 
 def door(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
@@ -49,29 +39,35 @@ def answer(invocation: Invocation, installed: Mapping[str, str]) -> int:
     return printed(said)
 
 
-def printed(said: Answer) -> int:
-    """Print an answer. Returns the exit status: a closed stdout is not a failure; a full disk is."""
-    try:
-        write_all(1 if said.status == 0 or said.wanted else 2, said.text.encode("utf-8", "replace"))
-    except OSError as error:
-        return said.status or int(error.errno not in GONE)
-    return said.status
-
-
 def _answer(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
     name, words = str(invocation.subcommand), invocation.subcommand_args
     if "-h" in words or "--help" in words:
         from shim.commands.claude.claude_help import subcommand_manual
 
         return Answer(subcommand_manual(name))
+    name = SAME.get(name, name)
+    if name in OF_SESSIONS:
+        return _background(name, words)
     action = next((word for word in words if not word.startswith("-")), "")
     vendor = chosen_vendor(invocation, installed)
-    name = SAME.get(name, name)
     if name == "auth":
         return _auth(action, words, vendor)
-    if name in FIRST_WORDS:
-        return _background(name, action, words)
     return LISTS.get((name, action, "--json" in words)) or _sentence(name, action, vendor)
+
+
+def _background(name: str, words: tuple[str, ...]) -> Answer:
+    """What is asked of the sessions that live on their own."""
+    if name == "agents":
+        from shim.commands.claude.agents import agents
+
+        return agents(words)
+    if name == "daemon":
+        from shim.commands.claude.daemon import daemon
+
+        return daemon(words)
+    from shim.commands.claude.sessions import door as session_door
+
+    return session_door(name, words)
 
 
 def chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
@@ -139,6 +135,7 @@ def _named(vendor: str) -> str:
 SAME = {"plugins": "plugin", "upgrade": "update", "kill": "stop"} | dict.fromkeys(
     ("rc", "remote", "bridge", "sync"), "remote-control"
 )
+OF_SESSIONS = {"agents"} | FIRST_WORDS  # that live on their own
 _NOTHING = "[]\n"
 # Subcommand, action, whether JSON is wanted → an empty list.
 LISTS = {
@@ -148,8 +145,6 @@ LISTS = {
     ("plugin", "list", True): Answer(_NOTHING),
     ("plugin", "marketplace", False): Answer("No marketplaces configured.\n"),
     ("plugin", "marketplace", True): Answer(_NOTHING),
-    ("agents", "", False): Answer("No agents are running.\n"),
-    ("agents", "", True): Answer(_NOTHING),
     ("config", "list", False): Answer("{}\n"),
     ("config", "list", True): Answer("{}\n"),
     ("config", "ls", False): Answer("{}\n"),
@@ -164,7 +159,6 @@ SENTENCES = {
     "install": Answer("This is the shim, which is installed already: `shim install` puts it somewhere else."),
     "config": Answer("settings are in the shim's config.toml and in {vendor}'s own files", 1),
     "plugin": Answer("plugins belong to {vendor}: install them with its CLI", 1),
-    "agents": Answer("agents belong to {vendor}: see its CLI", 1),
     "setup-token": Answer("the shim needs no token: log in with the CLI of {vendor}", 1),
     "auto-mode": Answer("the mode auto is {vendor}'s own here, and so are its rules", 1),
     "code": Answer("the shim has no screen: give a message with `claude -p MESSAGE`, or use `shim run MESSAGE`", 1),
@@ -182,34 +176,3 @@ def _sentence(name: str, action: str, vendor: str) -> Answer:
     said = SENTENCES[name]
     begin = f"claude {name}{' ' + action[:60] if action else ''}: " if said.status else ""
     return said._replace(text=begin + said.text.format(vendor=_named(vendor)) + "\n")
-
-
-# -- background sessions -----------------------------------------------------------------------------------------------
-
-# The first line is the real one's, because programs read it; the second says why (background page, B21 to B42).
-NO_SESSIONS = "The shim in place of claude has no background sessions.\n"
-USAGES = {
-    "attach": "Usage: claude attach <id|name>",
-    "logs": "Usage: claude logs <id|name>",
-    "stop": "Usage: claude stop <id>",
-    "rm": "Usage: claude rm <id>",
-    "respawn": "usage: claude respawn <id>|--all",
-}
-UNLISTED = ("attach", "logs", "stop")  # that name the list of sessions where they know none
-DAEMON = {
-    "status": Answer("not running\n", 1, wanted=True),
-    "stop": Answer("no daemon running\n"),
-    "uninstall": Answer("uninstalled\n"),
-}
-
-
-def _background(name: str, action: str, words: tuple[str, ...]) -> Answer:
-    """What is said of background sessions, of which there are none."""
-    if name == "daemon":
-        return DAEMON.get(action) or Answer(f"claude daemon{' ' + action[:60] if action else ''}: {NO_SESSIONS}", 1)
-    if name == "respawn" and "--all" in words:
-        return Answer("no running sessions to restart\n")
-    if not action:
-        return Answer(f"{USAGES[name]}\n{NO_SESSIONS}", 1)
-    hint = ". Run 'claude agents' to list running sessions." if name in UNLISTED else ""
-    return Answer(f"No session matching '{action[:60]}'{hint}\n{NO_SESSIONS}", 1)

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if call.command in ("version", "help", "auth"):
         early_signals.forget()
     if call.command in ("version", "help"):
-        from shim.commands.claude.subcommands import Answer, printed
+        from shim.commands.claude.answers import Answer, printed
 
         flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
         return printed(Answer(f"{__version__} (yume-cli)\n" if call.command == "version" else HELP.format(flags=flags)))

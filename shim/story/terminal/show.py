@@ -48,9 +48,19 @@ class Growing:
 
 
 def show(
-    path: str, console: Console, *, follow: bool = False, raw: bool = False, full: bool = False, thinking: bool = False
+    path: str,
+    console: Console,
+    *,
+    follow: bool = False,
+    raw: bool = False,
+    full: bool = False,
+    thinking: bool = False,
+    unended: bool = False,
 ) -> None:
-    """Draw a cast, as a session or as its records. CastError if it cannot be read."""
+    """Draw a cast, as a session or as its records. CastError if it cannot be read.
+
+    `unended`: nothing is said of a missing end, because the session goes on.
+    """
     growing = Growing(path) if follow else None
     cast = Cast(path, growing.more if growing is not None else None)
     if raw:
@@ -70,7 +80,7 @@ def show(
     except KeyboardInterrupt:
         stopped = True
         cast.close()
-    drawing.close(_ending(cast, growing, stopped))
+    drawing.close(_ending(cast, growing, stopped or unended))
 
 
 def _ending(cast: Cast, growing: Growing | None, stopped: bool) -> list[str]:

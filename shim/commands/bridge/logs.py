@@ -1,0 +1,73 @@
+"""What was said in a session that lives on its own, drawn as `shim show` draws a recording."""
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from io import StringIO
+
+from rich.console import Console
+
+from shim.bridge.registry import Registered
+from shim.core.cast.records import SUFFIX, CastError
+from shim.story.terminal.show import show
+
+LINES = 500  # that are shown, as the real one shows the last 500 chunks; a line says where the others are
+NOTHING = "nothing was said yet\n"
+
+
+class LastLines(StringIO):
+    """A text file that keeps its last LINES lines; `dropped` counts the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[str] = deque(maxlen=LINES)
+        self._open = ""
+        self.dropped = 0
+
+    def write(self, text: str) -> int:
+        """Keep a text."""
+        *whole, self._open = (self._open + text).split("\n")
+        self.dropped += max(len(self._lines) + len(whole) - LINES, 0)
+        self._lines.extend(whole)
+        return len(text)
+
+    def text(self) -> str:
+        """What is kept."""
+        return "".join(f"{line}\n" for line in self._lines) + self._open
+
+
+def log_folder(one: Registered) -> str:
+    """Where the casts of a session are."""
+    return os.path.join(one.folder, "log")
+
+
+def casts_of(one: Registered) -> list[str]:
+    """The casts of a session in their order, by the numbers in their names."""
+    folder = log_folder(one)
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]
+    except OSError:
+        return []
+
+
+def recent(one: Registered) -> str:
+    """The last lines of a session as text, with colours on a terminal."""
+    kept, terminal = LastLines(), os.isatty(1)
+    console = Console(file=kept, force_terminal=terminal, highlight=False, markup=False, emoji=False)
+    paths = casts_of(one)
+    problems = _drawn(paths, console, alive=one.alive)
+    said = kept.text() + "".join(f"{problem}\n" for problem in problems)
+    if kept.dropped:
+        said = f"… {kept.dropped} lines before these: `shim show {log_folder(one)}`\n" + said
+    return said or NOTHING
+
+
+def _drawn(paths: Iterable[str], console: Console, *, alive: bool) -> list[str]:
+    """Draw casts one behind the other. Returns what is wrong with those that cannot be read."""
+    problems, paths = [], list(paths)
+    for path in paths:
+        try:
+            show(path, console, unended=alive and path == paths[-1])
+        except CastError as error:
+            problems.append(str(error))
+    return problems

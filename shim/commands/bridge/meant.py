@@ -1,0 +1,69 @@
+"""Which session a word means: the beginning of its short id, its UUID, or a part of its name.
+
+The texts are the real one's (background page, B23, B24), because people and programs know them.
+"""
+
+import re
+from collections.abc import Sequence
+
+from shim.bridge.registry import Registered
+from shim.core.errors import FrontendError
+from shim.core.reading.ids import parse_uuid
+
+UNKNOWN = "No session matching '{word}'"
+UNLISTED = UNKNOWN + ". Run 'claude agents' to list running sessions."
+NOT_A_NAME = "Text that can be the start of an id is not read as a name. Use more of the name."
+ALONE = "A name must be the only argument. Put a name with spaces in quotes."
+LIKE_AN_ID = re.compile(r"[0-9a-f]{1,8}\Z")
+WORD_CHARACTERS = 200  # of a word that is said again
+LISTED = 20  # sessions of one name that are listed
+
+
+def meant_by_id(known: Sequence[Registered], word: str, unknown: str = UNKNOWN) -> Registered:
+    """The one session whose short id begins so, or whose UUID this is. FrontendError for none or several."""
+    found = _by_id(known, word)
+    if len(found) == 1:
+        return found[0]
+    raise FrontendError(_several(found, word) if found else unknown.format(word=word[:WORD_CHARACTERS]))
+
+
+def meant(known: Sequence[Registered], word: str, *, alone: bool = True) -> Registered:
+    """The one session that a word means by its id, else by its name; `alone`: nothing else was said beside it."""
+    found = _by_id(known, word)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise FrontendError(_several(found, word))
+    hint, called = "", word.strip().lower()
+    if LIKE_AN_ID.match(called):
+        hint = NOT_A_NAME if len(called) < 8 else ""
+    elif not alone:
+        hint = ALONE
+    elif called:
+        found = [one for one in known if called in name_of(one).lower()]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise FrontendError(_named(found, word))
+    raise FrontendError("\n".join(filter(None, (UNLISTED.format(word=word[:WORD_CHARACTERS]), hint))))
+
+
+def name_of(one: Registered) -> str:
+    """What lists show of a session, "" where it has no name."""
+    return str(one.facts.get("name") or "")
+
+
+def _by_id(known: Sequence[Registered], word: str) -> list[Registered]:
+    whole = parse_uuid(word)
+    return [one for one in known if (one.session == whole if whole else word and one.id.startswith(word))]
+
+
+def _several(found: Sequence[Registered], word: str) -> str:
+    return f"'{word[:WORD_CHARACTERS]}' matches more than one session: {', '.join(sorted(one.id for one in found))}"
+
+
+def _named(found: Sequence[Registered], word: str) -> str:
+    listed = [f"  {one.id}  {name_of(one)}" for one in sorted(found, key=lambda one: one.id)[:LISTED]]
+    more = [f"  … and {len(found) - LISTED} more"] if len(found) > LISTED else []
+    head = f"{len(found)} sessions match '{word[:WORD_CHARACTERS]}':"
+    return "\n".join((head, *listed, *more, "Use more of the name, or the id."))

@@ -1,0 +1,76 @@
+"""Ends hosts: they are asked by a signal and, if they do not end, killed. Only the lock says whether one lives."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from shim.bridge import registry
+from shim.bridge.registry import UNDER_WAY, Registered
+
+ASKED_SECONDS = 8.0  # for the turn to be interrupted, its child ended and the last words said
+KILLED_SECONDS = 2.0  # for the lock of a killed process to be free
+LOOK_SECONDS = 0.01  # between two looks
+
+
+def stop(wanted: Sequence[Registered], environment: Mapping[str, str]) -> list[Registered]:
+    """End the hosts of these sessions, all at once. Returns those that could not be ended."""
+    left = _signalled(wanted, signal.SIGTERM, ASKED_SECONDS, environment)
+    if not left:
+        return []
+    stubborn = _signalled(left, signal.SIGKILL, KILLED_SECONDS, environment)
+    living = {one.session for one in stubborn}
+    for one in left:
+        if one.session not in living:
+            _stopped(one)
+    return stubborn
+
+
+def _signalled(
+    wanted: Sequence[Registered], number: signal.Signals, seconds: float, environment: Mapping[str, str]
+) -> list[Registered]:
+    """Send each host a signal once and wait until it is dead. Returns those that live, as they are now."""
+    deadline, told = time.monotonic() + seconds, set[int]()
+    left = list(wanted)
+    while left:
+        looked = (registry.look_up(one.session, environment) for one in left)
+        left = [one for one in looked if one is not None and one.alive]
+        for one in left:
+            pid = one.facts.get("pid")  # a host that is not up yet has said none
+            if isinstance(pid, int) and pid > 1 and pid not in told and _tell(one, pid, number, environment):
+                told.add(pid)
+        if not left or time.monotonic() > deadline:
+            break
+        time.sleep(LOOK_SECONDS)
+    return left
+
+
+def _tell(one: Registered, pid: int, number: signal.Signals, environment: Mapping[str, str]) -> bool:
+    """Send the host a signal; never to another process that has got its number meanwhile."""
+    if not hasattr(os, "pidfd_open"):
+        with suppress(OSError):
+            os.kill(pid, number)
+        return True
+    try:
+        process = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        # The process that we hold now had this number while the host still lived: it is the host.
+        again = registry.look_up(one.session, environment)
+        if again is None or not again.alive or again.facts.get("pid") != pid:
+            return False
+        with suppress(OSError):
+            signal.pidfd_send_signal(process, number)
+        return True
+    finally:
+        os.close(process)
+
+
+def _stopped(one: Registered) -> None:
+    """A killed host could not say how it ended: it was stopped, unless its work was over before."""
+    facts = registry.read_facts(one.folder)
+    if facts is not None and one.facts["state"] in UNDER_WAY:
+        with suppress(OSError):
+            registry.write_facts(one.folder, {**facts, "state": "stopped", "detail": "stopped"})

@@ -1,0 +1,39 @@
+"""What a subcommand of `claude` answers, and how that is printed."""
+
+import os
+from typing import NamedTuple
+
+from shim.channels.raw_output import GONE
+from shim.core.reading.account import printable
+from shim.state.files import write_all
+
+SWITCH = "CLAUDE_CODE_DISABLE_AGENT_VIEW"
+ON = ("1", "true", "yes", "on")
+
+
+class Answer(NamedTuple):
+    """The text and the exit status. A refusal, with another status than 0, goes to stderr unless it was asked for."""
+
+    text: str
+    status: int = 0
+    wanted: bool = False
+
+
+def printed(said: Answer) -> int:
+    """Print an answer. Returns the exit status: a closed stdout is not a failure; a full disk is."""
+    try:
+        write_all(1 if said.status == 0 or said.wanted else 2, said.text.encode("utf-8", "replace"))
+    except OSError as error:
+        return said.status or int(error.errno not in GONE)
+    return said.status
+
+
+def disabled(word: str) -> Answer | None:
+    """The refusal of what a person or an organisation has switched off; None where it is not."""
+    off = os.environ.get(SWITCH, "").strip().lower() in ON
+    return Answer(f"'{word}' is disabled by {SWITCH}.\n", 1) if off else None
+
+
+def refused(text: str) -> Answer:
+    """A refusal in one or more lines, none of which a terminal obeys."""
+    return Answer(printable(text) + "\n", 1)

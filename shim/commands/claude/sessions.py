@@ -1,0 +1,94 @@
+"""`claude attach|logs|stop|rm|respawn`: what is done to one session that lives on its own (B21 to B28)."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from shim.bridge import registry
+from shim.bridge.registry import Registered
+from shim.channels.raw_output import tell
+from shim.commands.bridge.meant import UNLISTED, meant, meant_by_id
+from shim.commands.bridge.stop import stop as end
+from shim.commands.claude.answers import Answer, disabled, refused
+from shim.commands.claude.claude_help import USAGES
+from shim.core.errors import FrontendError, ShimError
+from shim.core.reading.account import printable
+
+EVERY = "--all"
+UNSURE = "couldn't confirm {id} was stopped — its host does not end. `kill -9 {pid}` ends it."
+
+
+def door(name: str, words: Sequence[str]) -> Answer:
+    """The answer to `claude NAME WORDS`."""
+    if off := disabled(name):
+        return off
+    if len(words) > 1:
+        tell(printable(f"warning: extra arguments ignored: {' '.join(words[1:])}\n"))
+    if not words or not words[0]:
+        return refused(USAGES[name].replace("Usage", "usage") if name == "respawn" else USAGES[name])
+    if words[0].startswith("-") and (name, words[0]) != ("respawn", EVERY):
+        return refused(f"unknown option '{words[0]}'\n{USAGES[name]}")
+    try:
+        return _DOORS[name](words)
+    except ShimError as error:
+        return refused(f"{error}\n{error.hint}".rstrip())
+
+
+def _logs(words: Sequence[str]) -> Answer:
+    one = meant(registry.sessions(os.environ), words[0], alone=len(words) == 1)
+    from shim.commands.bridge.logs import recent
+
+    return Answer(recent(one))
+
+
+def _attach(words: Sequence[str]) -> Answer:
+    one = meant(registry.sessions(os.environ), words[0], alone=len(words) == 1)
+    raise FrontendError(f"session {one.id} cannot be opened in a terminal yet", hint=f"`claude logs {one.id}` shows it")
+
+
+def _stop(words: Sequence[str]) -> Answer:
+    one = meant_by_id(registry.sessions(os.environ), words[0], UNLISTED)
+    return _unsure(one) if end([one], os.environ) else Answer(f"stopped {one.id}\n")
+
+
+def _remove(words: Sequence[str]) -> Answer:
+    one = meant_by_id(registry.sessions(os.environ), words[0])
+    if end([one], os.environ):
+        return _unsure(one)
+    if not registry.remove(one):
+        return refused(f"couldn't remove {one.id} — {one.folder} cannot be removed")
+    return Answer(f"removed {one.id}\n")
+
+
+def _respawn(words: Sequence[str]) -> Answer:
+    known = registry.sessions(os.environ)
+    if words[0] != EVERY:
+        one = meant_by_id(known, words[0])
+        return _unsure(one) if end([one], os.environ) else _restarted(one)
+    living = [one for one in known if one.alive]
+    if not living:
+        return Answer("no running sessions to restart\n")
+    stubborn = {one.session for one in end(living, os.environ)}
+    for one in living:
+        if one.session in stubborn:
+            tell(f"{one.id}: still running — couldn't confirm restart, retry in a moment\n")
+    return Answer("".join(_restarted(one).text for one in living if one.session not in stubborn), int(bool(stubborn)))
+
+
+def _restarted(one: Registered) -> Answer:
+    from shim.bridge.start import respawn
+
+    respawn(one, os.environ)
+    return Answer(f"restarted {one.id}\n")
+
+
+def _unsure(one: Registered) -> Answer:
+    return refused(UNSURE.format(id=one.id, pid=one.facts.get("pid") or "PID"))
+
+
+_DOORS: dict[str, Callable[[Sequence[str]], Answer]] = {
+    "attach": _attach,
+    "logs": _logs,
+    "stop": _stop,
+    "rm": _remove,
+    "respawn": _respawn,
+}

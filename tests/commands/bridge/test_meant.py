@@ -1,0 +1,72 @@
+"""Which session a word means (background page, B23, B24)."""
+
+import pytest
+
+from shim.bridge.registry import Registered
+from shim.commands.bridge.meant import UNLISTED, meant, meant_by_id
+from shim.core.errors import FrontendError
+
+
+def session(short, name=None):
+    return Registered(f"{short}-0000-4000-8000-000000000000", "/nowhere", True, {"name": name})
+
+
+KNOWN = [
+    session("1052b9da", "my job"),
+    session("1daa75d6", "My job again"),
+    session("9c582708", "write it"),
+    session("beef0000"),
+]
+
+
+@pytest.mark.parametrize("word", ["9", "9c58", "9c582708", "9c582708-0000-4000-8000-000000000000"])
+def test_a_session_is_meant_by_the_beginning_of_its_short_id_or_by_its_uuid(word):
+    assert meant(KNOWN, word) == meant_by_id(KNOWN, word) == KNOWN[2]
+
+
+@pytest.mark.parametrize("word", ["write it", "WRITE", "again"])
+def test_a_name_means_a_session_where_names_count(word):
+    assert meant(KNOWN, word).id == ("1daa75d6" if word == "again" else "9c582708")
+    with pytest.raises(FrontendError, match=rf"^No session matching '{word}'$"):
+        meant_by_id(KNOWN, word)
+
+
+def test_an_id_of_several_is_none():
+    for of in (meant, meant_by_id):
+        with pytest.raises(FrontendError) as refused:
+            of(KNOWN, "1")
+        assert str(refused.value) == "'1' matches more than one session: 1052b9da, 1daa75d6"
+
+
+def test_a_name_of_several_lists_them():
+    with pytest.raises(FrontendError) as refused:
+        meant(KNOWN, "My Job")
+    assert str(refused.value).splitlines() == [
+        "2 sessions match 'My Job':",
+        "  1052b9da  my job",
+        "  1daa75d6  My job again",
+        "Use more of the name, or the id.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "alone", "more"),
+    [
+        ("zz", True, []),
+        ("12345678", True, []),
+        ("9c582708-0000-4000-8000-00000000000f", True, []),
+        ("77", True, ["Text that can be the start of an id is not read as a name. Use more of the name."]),
+        ("write it", False, ["A name must be the only argument. Put a name with spaces in quotes."]),
+        (" ", True, []),
+    ],
+)
+def test_a_word_that_means_none_is_told_why(word, alone, more):
+    with pytest.raises(FrontendError) as refused:
+        meant(KNOWN, word, alone=alone)
+    assert str(refused.value).splitlines() == [UNLISTED.format(word=word), *more]
+
+
+def test_a_word_without_end_is_said_again_in_part():
+    with pytest.raises(FrontendError) as refused:
+        meant(KNOWN, "x" * 10**6)
+    assert len(str(refused.value)) < 400

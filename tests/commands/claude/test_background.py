@@ -1,0 +1,158 @@
+"""`claude --bg` and the sessions that it begins (background page, B1 to B8)."""
+
+import json
+import re
+
+import pytest
+from hosting import until_result
+
+from shim.bridge import registry
+
+FIRST = re.compile(r"^backgrounded · ([0-9a-f]{8})")
+U = "11111111-2222-4333-8444-555555555555"
+
+
+def begun(desk, *words, stdin=b"", **variables):
+    """The session that `claude --bg WORDS` begins, and what it said."""
+    done = desk.claude("--bg", *words, stdin=stdin, **variables)
+    assert done.status == 0, done.stderr
+    found = FIRST.match(done.stdout.decode())
+    assert found
+    (one,) = registry.find(found[1], desk.environment)
+    return one, done
+
+
+def test_it_says_the_id_and_what_to_type(desk):
+    """B1: a client reads the id from the first line; it is how the session's UUID begins."""
+    one, done = begun(desk, "write it")
+    assert done.stderr == ""
+    assert done.stdout.decode() == (
+        f"backgrounded · {one.id}\n"
+        "  claude agents             list sessions\n"
+        f"  claude attach {one.id}    open in this terminal\n"
+        f"  claude logs {one.id}      show recent output\n"
+        f"  claude stop {one.id}      stop this session\n"
+    )
+    assert one.alive and one.session.startswith(one.id)
+    assert one.facts["name"] == "write it" and one.facts["cwd"] == str(desk.cwd)
+
+
+def test_a_name_is_said_and_kept(desk):
+    """B2"""
+    one, done = begun(desk, "write it", "--name", "my job")
+    assert done.stdout.decode().startswith(f"backgrounded · {one.id} · my job\n")
+    assert one.facts["name"] == "my job"
+
+
+@pytest.mark.parametrize("words", [(), ("",)])
+def test_without_a_prompt_it_waits_for_one(desk, words):
+    """B2"""
+    one, done = begun(desk, *words)
+    assert done.stdout.decode().startswith(f"backgrounded · {one.id} (idle — send a prompt to start)\n")
+    assert one.facts["needs"] == "send a prompt to start"
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "name"),
+    [
+        ((), b"from a pipe\n", "from a pipe"),
+        (("first", "second"), b"", "first"),
+        (("--bg", "--", "behind dashes"), b"", "behind dashes"),
+        (("both",), b"pipe", "both pipe"),
+    ],
+)
+def test_the_prompt_is_the_first_word_or_what_stdin_says(desk, words, stdin, name):
+    """B8"""
+    one, _ = begun(desk, *words, stdin=stdin)
+    assert one.facts["name"] == name
+
+
+def test_an_id_that_is_given_is_ignored_with_a_warning(desk):
+    one, done = begun(desk, "hi", "--session-id", U)
+    assert one.session != U
+    assert done.stderr.startswith("warning: --bg manages the session id; ignoring --session-id (use --resume <id>")
+
+
+def test_it_is_refused_with_print(desk):
+    """B7"""
+    done = desk.claude("-p", "hi", "--bg")
+    assert (done.status, done.stdout) == (1, b"")
+    assert done.stderr.startswith("--bg and --print conflict:")
+
+
+def test_it_is_switched_off_with_the_list_of_agents(desk):
+    off = {"CLAUDE_CODE_DISABLE_AGENT_VIEW": "1"}
+    assert desk.claude("--bg", "hi", **off).stderr == "'--bg' is disabled by CLAUDE_CODE_DISABLE_AGENT_VIEW.\n"
+    done = desk.claude("agents", "--json", **off)
+    assert done.stderr == "'claude agents --json' is disabled by CLAUDE_CODE_DISABLE_AGENT_VIEW.\n"
+    assert desk.claude("stop", "x", **off).status == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "why"),
+    [
+        (("--permission-mode", "nope"), {}, "argument 'nope' is invalid"),
+        (("--input-format", "stream-json", "--output-format", "stream-json"), {}, "not as stream-json"),
+        (("--resume", U), {}, "No conversation found with session ID"),
+        (("--shim-vendor", "qwen"), {"SHIM_BIN": "/nowhere/qwen"}, "/nowhere/qwen"),
+        (("--shim-vendor", "nobody"), {}, "nobody"),
+        (("--add-dir=-x",), {}, "is not a directory"),
+    ],
+)
+def test_what_can_be_known_to_fail_is_refused_before_it_begins(desk, words, variables, why):
+    """The real one says rc 0, and the session fails later (B4, B20)."""
+    done = desk.claude("--bg", "hi", *words, **variables)
+    assert (done.status, done.stdout) == (1, b"")
+    assert why in done.stderr
+    assert registry.sessions(desk.environment) == []
+
+
+def test_a_state_folder_that_cannot_be_written_is_named(desk):
+    done = desk.claude("--bg", "hi", SHIM_STATE="/proc/nowhere")
+    assert done.status == 1 and "no session can live on its own" in done.stderr and "SHIM_STATE" in done.stderr
+
+
+def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk):
+    one, _ = begun(desk, "hi", "--permission-mode", "plan")
+    desk.wait_until(one, lambda now: now.facts["pid"] is not None)
+    assert desk.claude("stop", one.id).status == 0
+    again, done = begun(desk, "go on", "--resume", one.session)
+    assert again.session == one.session and again.facts["generation"] == 2
+    assert done.stderr == f"note: woke session {one.id} with its saved options (--permission-mode).\n"
+    assert registry.read_start(again.folder)["arguments"] == ["--permission-mode", "plan"]
+
+
+def test_a_printed_session_goes_on_in_the_background(desk):
+    printed = desk.claude("-p", "hi", "--output-format", "json")
+    session = json.loads(printed.stdout)["session_id"]
+    one, done = begun(desk, "go on", "--resume", session)
+    assert (one.session, done.stderr) == (session, "")
+
+
+def test_a_living_session_is_copied(desk):
+    one, _ = begun(desk, "hi")
+    with desk.link(one) as link:
+        until_result(link)
+    copy, done = begun(desk, "other", "--resume", one.session)
+    assert copy.session != one.session
+    assert done.stderr == (
+        f"note: session {one.id} is already running in the background, so this started a copy as {copy.id}. "
+        f"`claude attach {one.id}` opens the original.\n"
+    )
+    forked, done = begun(desk, "other", "--resume", one.session, "--fork-session")
+    assert forked.session not in (one.session, copy.session) and done.stderr == ""
+    assert registry.read_start(forked.folder)["forked"] == one.session
+
+
+def test_a_living_session_that_has_nothing_to_copy_says_so(desk):
+    one, _ = begun(desk)
+    done = desk.claude("--bg", "other", "--resume", one.session)
+    assert (done.status, done.stdout) == (1, b"")
+    assert f"session {one.id} has not ended its first turn" in done.stderr
+
+
+def test_the_last_session_of_the_folder_is_copied(desk):
+    session = json.loads(desk.claude("-p", "hi", "--output-format", "json").stdout)["session_id"]
+    one, done = begun(desk, "go on", "--continue")
+    assert registry.read_start(one.folder)["forked"] == session
+    assert done.stderr.startswith(f"note: started a copy of that conversation as {one.id}. To continue a session")

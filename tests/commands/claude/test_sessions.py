@@ -1,0 +1,256 @@
+"""`claude agents`, `logs`, `stop`, `rm`, `respawn` and `daemon` (background page, B15 to B28, B37 to B43)."""
+
+import json
+import os
+import signal
+
+import pytest
+from hosting import until_result
+
+from shim.bridge import registry
+from shim.bridge.start import Wanted, respawn, start
+
+LISTED = "Run 'claude agents' to list running sessions."
+
+
+@pytest.fixture
+def one(desk):
+    """A session whose first turn is over."""
+    begun = desk.start("hi", name="my job")
+    with desk.link(begun) as link:
+        until_result(link)
+    return desk.wait_until(begun, lambda now: now.facts["pid"])
+
+
+def agents(desk, *words):
+    """What `claude agents --json WORDS` lists."""
+    done = desk.claude("agents", "--json", *words)
+    assert (done.status, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+# -- agents ------------------------------------------------------------------------------------------------------------
+
+
+def test_without_sessions_the_list_is_empty_and_nothing_is_made(desk):
+    assert desk.claude("agents", "--json", "--all").stdout == b"[]\n"
+    assert os.listdir(desk.environment["SHIM_STATE"]) == []
+
+
+def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, one):
+    """B15, B18"""
+    (listed,) = agents(desk)
+    wanted = ["pid", "id", "cwd", "kind", "startedAt", "sessionId", "name", "status", "waitingFor", "state"]
+    assert list(listed) == [key for key in wanted if key in listed]
+    known = {"pid": one.facts["pid"], "id": one.id, "cwd": str(desk.cwd), "kind": "background"}
+    assert known.items() <= listed.items()
+    assert listed["sessionId"] == one.session and listed["name"] == "my job"
+    assert listed["startedAt"] == one.facts["started"]
+    assert desk.claude("agents", "--json").stdout.startswith(b'[\n  {\n    "pid": ')
+
+
+def test_an_ended_session_is_listed_with_all(desk, one):
+    """B16, B18: without a process it has no pid and no status, and its time is that of its making."""
+    desk.claude("stop", one.id)
+    assert agents(desk) == []
+    (listed,) = agents(desk, "--all")
+    assert "pid" not in listed and "status" not in listed
+    assert listed["startedAt"] == one.facts["created"]
+
+
+def test_the_list_of_a_folder_has_those_at_or_below_it(desk, one):
+    """B16"""
+    below = desk.cwd / "below"
+    below.mkdir()
+    other = desk.start("hi", cwd=str(below))
+    assert {each["id"] for each in agents(desk, "--cwd", str(desk.cwd))} == {one.id, other.id}
+    assert [each["id"] for each in agents(desk, "--cwd", "below")] == [other.id]
+    assert agents(desk, "--cwd=/nowhere") == []
+    assert agents(desk, "--cwd", str(desk.cwd)[:-1]) == []
+
+
+def test_a_killed_host_is_listed_as_failed(desk, one):
+    """B17, and never as working."""
+    begun = desk.start("hi", vendor="demo")
+    pid = desk.wait_until(begun, lambda now: now.facts["pid"]).facts["pid"]
+    registry.write_facts(begun.folder, {**desk.now(begun).facts, "state": "working"})
+    os.kill(pid, signal.SIGKILL)
+    desk.ended(begun)
+    (listed,) = [each for each in agents(desk, "--all") if each["id"] == begun.id]
+    assert listed["state"] == "failed" and "pid" not in listed
+    assert [each["id"] for each in agents(desk)] == [one.id]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "'claude agents' requires an interactive terminal (output is piped or redirected) — use 'claude agents"),
+        (("--all",), "'claude agents' requires an interactive terminal"),
+        (("--json", "x"), "error: too many arguments for 'agents'. Expected 0 arguments but got 1."),
+        (("--json", "--nope"), "error: unknown option '--nope'"),
+        (("--json=1",), "error: unknown option '--json=1'"),
+        (("--cwd",), "error: option '--cwd <path>' argument missing"),
+    ],
+)
+def test_what_the_real_one_refuses_is_refused_in_its_words(desk, words, said):
+    """B15"""
+    done = desk.claude("agents", *words)
+    assert (done.status, done.stdout) == (1, b"")
+    assert done.stderr.startswith(said)
+
+
+def test_flags_for_sessions_that_are_begun_in_the_list_change_nothing(desk):
+    assert agents(desk, "--model", "opus", "--add-dir=/x", "--restricted") == []
+
+
+# -- logs, stop, rm, respawn -------------------------------------------------------------------------------------------
+
+
+def test_logs_draws_what_was_said_also_of_an_ended_session(desk, one):
+    living = desk.claude("logs", one.id)
+    assert (living.status, living.stderr) == (0, "")
+    assert "Hello." in living.stdout.decode() and "\x1b" not in living.stdout.decode()
+    assert "cut off" not in living.stdout.decode()
+    desk.claude("stop", one.id)
+    assert "Hello." in desk.claude("logs", "my jo").stdout.decode()
+
+
+def test_stop_ends_a_session_and_keeps_what_it_said(desk, one):
+    """B26: repeated it says the same."""
+    for _ in range(2):
+        done = desk.claude("stop", one.id[:4])
+        assert (done.status, done.stdout.decode(), done.stderr) == (0, f"stopped {one.id}\n", "")
+    assert not desk.now(one).alive and os.path.isdir(f"{one.folder}/log")
+
+
+def test_stop_ends_a_session_that_is_only_beginning(desk):
+    begun = start(Wanted(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment)
+    assert desk.claude("kill", begun.id).stdout.decode() == f"stopped {begun.id}\n"
+    assert not desk.now(begun).alive
+
+
+def test_a_host_that_does_not_end_is_killed(desk, one, monkeypatch):
+    from shim.commands.bridge import stop
+
+    monkeypatch.setattr(stop, "ASKED_SECONDS", 0.2)
+    registry.write_facts(one.folder, {**desk.now(one).facts, "state": "working"})
+    os.kill(one.facts["pid"], signal.SIGSTOP)
+    assert stop.stop([desk.now(one)], desk.environment) == []
+    now = desk.now(one)
+    assert (now.alive, now.facts["state"]) == (False, "stopped")
+
+
+def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, one):
+    """The facts of a living host name a process that is not it: nobody is told anything for them."""
+    from shim.commands.bridge import stop
+
+    os.kill(one.facts["pid"], signal.SIGKILL)
+    desk.ended(one)
+    registry.write_facts(one.folder, {**one.facts, "pid": os.getpid(), "state": "working"})
+    assert stop.stop([one], desk.environment) == []
+
+
+def test_rm_ends_and_forgets_a_session_but_not_its_conversation(desk, one):
+    """B27, B29"""
+    done = desk.claude("rm", one.id)
+    assert (done.status, done.stdout.decode(), done.stderr) == (0, f"removed {one.id}\n", "")
+    assert agents(desk, "--all") == [] and not os.path.exists(one.folder)
+    again = desk.claude("rm", one.id)
+    assert (again.status, again.stderr) == (1, f"No session matching '{one.id}'\n")
+    assert desk.claude("-p", "hi", "--resume", one.session).status == 0
+
+
+def test_respawn_begins_the_next_life(desk, one):
+    """B28"""
+    done = desk.claude("respawn", one.id)
+    assert (done.status, done.stdout.decode(), done.stderr) == (0, f"restarted {one.id}\n", "")
+    again = desk.wait_until(one, lambda now: now.alive and now.facts["pid"])
+    assert again.facts["generation"] == 2 and again.facts["pid"] != one.facts["pid"]
+    assert desk.claude("respawn", "--all").stdout.decode() == f"restarted {one.id}\n"
+    assert desk.now(one).facts["generation"] == 3
+
+
+def test_a_copy_goes_on_as_itself_in_its_next_life(desk, one):
+    copy = desk.start("more", forked=one.session)
+    with desk.link(copy) as link:
+        until_result(link)
+    desk.claude("stop", copy.id)
+    again = respawn(desk.now(copy), desk.environment, {"role": "user", "content": "again"})
+    with desk.link(again, partial=False) as link:
+        said = until_result(link)
+    assert {line["session_id"] for line in said} == {copy.session} and not said[-1]["is_error"]
+
+
+def test_respawn_of_all_without_any_says_so(desk):
+    assert desk.claude("respawn", "--all").stdout == b"no running sessions to restart\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("logs", "Usage: claude logs <id|name>"),
+        ("attach", "Usage: claude attach <id|name>"),
+        ("stop", "Usage: claude stop <id>"),
+        ("kill", "Usage: claude stop <id>"),
+        ("rm", "Usage: claude rm <id>"),
+        ("respawn", "usage: claude respawn <id>|--all"),
+        ("stop -x", "unknown option '-x'\nUsage: claude stop <id>"),
+        ("respawn -x", "unknown option '-x'\nUsage: claude respawn <id>|--all"),
+        ("logs zz", f"No session matching 'zz'. {LISTED}"),
+        ("attach zz", f"No session matching 'zz'. {LISTED}"),
+        ("stop zz", f"No session matching 'zz'. {LISTED}"),
+        ("rm zz", "No session matching 'zz'"),
+        ("respawn zz", "No session matching 'zz'"),
+        ("stop zz y z", f"warning: extra arguments ignored: y z\nNo session matching 'zz'. {LISTED}"),
+    ],
+)
+def test_a_wrong_call_is_told_in_the_words_of_the_real_one(desk, words, said):
+    """B23 to B25"""
+    done = desk.claude(*words.split())
+    assert (done.status, done.stdout, done.stderr) == (1, b"", f"{said}\n")
+
+
+# -- daemon ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_daemon_does_not_run_and_its_status_says_what_stands_in_its_place(desk, one):
+    """B38: programs look for the first line."""
+    done = desk.claude("daemon", "status")
+    assert (done.status, done.stderr) == (1, "")
+    assert done.stdout.startswith(b"not running\n") and b"each background session is its own process" in done.stdout
+    assert b"running:     1\n" in done.stdout
+
+
+def test_daemon_stop_ends_all_sessions_only_with_any(desk, one):
+    """B39 to B41"""
+    asked = desk.claude("daemon", "stop")
+    assert asked.status == 1 and asked.stderr.startswith("no background service is installed, but 1 background session")
+    kept = desk.claude("daemon", "stop", "--any", "--keep-workers")
+    assert kept.status == 0 and kept.stdout.startswith(b"stopped\n") and desk.now(one).alive
+    ended = desk.claude("daemon", "stop", "--any")
+    assert (ended.status, ended.stdout) == (0, b"stopped (ended 1 background session)\n")
+    assert not desk.now(one).alive
+    assert desk.claude("daemon", "stop", "--any").stdout == b"no daemon running\n"
+
+
+def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, one):
+    with open(f"{one.folder}/stderr.log", "a", encoding="utf-8") as file:
+        file.write("a warning\x1b[2J\n")
+    assert desk.claude("daemon", "logs").stdout.decode().endswith(f"[{one.id}] a warning\\x1b[2J\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("daemon", 1, "claude daemon: there is no daemon here"),
+        ("daemon run", 1, "claude daemon run: there is no daemon here"),
+        ("daemon install", 1, "`claude daemon install` is disabled"),
+        ("daemon uninstall", 0, "uninstalled\n"),
+        ("daemon frob", 1, "unknown subcommand: frob\n\nUsage: claude daemon [subcommand] [options]"),
+        ("daemon stop --x", 0, "warning: extra arguments ignored: --x\n"),
+    ],
+)
+def test_no_daemon_is_ever_started(desk, words, status, said):
+    """B37, B43"""
+    done = desk.claude(*words.split())
+    assert done.status == status and (done.stderr or done.stdout.decode()).startswith(said)

@@ -1,0 +1,34 @@
+"""What the tests of the commands may ask for: sessions that live on their own, and the drop-in beside them."""
+
+from collections.abc import Iterator
+
+import pytest
+from box import END, START, Box, Done, ndjson, run_shim, text
+from hosting import Hosting
+
+ANSWER = ndjson({**START, "session": "one"}, text("Hello."), END)
+
+
+class Desk(Hosting):
+    """A person's machine: `claude` and `shim` beside the sessions in its state folder."""
+
+    def __init__(self, box: Box, **variables: str) -> None:
+        super().__init__(box.path / "desk", **variables)
+        self.box = box
+
+    def claude(self, *words: str, stdin: bytes = b"", **variables: str) -> Done:
+        """`claude WORDS`, to its end."""
+        return self.shim("claude", *words, stdin=stdin, **variables)
+
+    def shim(self, *words: str, stdin: bytes = b"", **variables: str) -> Done:
+        """`shim WORDS`, to its end."""
+        return run_shim(words, stdin=stdin, env=self.environment | variables, cwd=self.cwd)
+
+
+@pytest.fixture
+def desk(box) -> Iterator[Desk]:
+    """A desk whose vendor is demo with a program that answers at once."""
+    (box.path / "desk").mkdir()
+    made = Desk(box, SHIM_BIN=box.fake(["read"], ["out", ANSWER]))
+    yield made
+    made.close()
