@@ -1,0 +1,301 @@
+"""One frontend of a session that lives in another process: its lines become frames, the host's frames its lines.
+
+Sans-IO: `heard` takes a line of the frontend's stdin, `framed` a frame of the host; what is to be written is collected,
+lines for the frontend in `lines`, frames for the host in `frames`. Requests are answered as a conversation of its own
+would (contract sections 3 and 6).
+"""
+
+from collections.abc import Callable, Mapping
+
+from shim.core.bridge.frames import frame
+from shim.core.bridge.own_turns import OwnTurns, View, Wants
+from shim.core.claude.messages import NOW, read_line, read_message
+from shim.core.claude.permissions import CLOSED_STREAM
+from shim.core.reading.account import printable
+from shim.core.reading.ids import parse_uuid
+from shim.core.reading.json_text import dump
+from shim.core.reading.typed import Any
+
+OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each of them
+KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
+# What of an `initialize` the session has to be told; the rest is answered from what the host was told at its begin.
+BROUGHT = ("hooks", "sdkMcpServers", "mcpServers", "agents", "systemPrompt", "appendSystemPrompt", "jsonSchema")
+INITIALIZE, INTERRUPT, MODEL, MODE = "initialize", "interrupt", "set_model", "set_permission_mode"
+LEFT = "the frontend has said all, and answers nothing any more"
+
+
+class Frontend:
+    """A frontend and its host, in between.
+
+    `asked`: it answers questions. `complaints` are lines for stderr. `bye` is why the host has ended, "" before.
+    `refusal` is why the session did not take the last message.
+    """
+
+    def __init__(self, wants: Wants, session: str, mint: Callable[[], str], *, asked: bool) -> None:
+        self.turns = OwnTurns(wants, session, mint)
+        self.lines: list[bytes] = []
+        self.frames: list[bytes] = []
+        self.complaints: list[str] = []
+        self.welcome: Mapping[str, Any] = {}
+        self.synced = False
+        self.driver: str | None = None
+        self.busy = False
+        self.bye = self.refusal = ""
+        self._wants = wants
+        self._mint = mint
+        self._asked = asked
+        self._closed = False
+        self._open: dict[str, tuple[object, Mapping[str, Any]]] = {}  # our id of a request → the frontend's, and it
+        self._questions: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
+        self._put: dict[str, str] = {}  # the id under which one was put to the frontend → the session's
+        self._asks: set[str] = set()  # of hooks and servers
+
+    @property
+    def drives(self) -> bool:
+        return self.driver is not None and self.driver == self.welcome.get("client")
+
+    @property
+    def others_drive(self) -> bool:
+        return self.driver is not None and not self.drives
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a request of the frontend's waits for its answer."""
+        return bool(self._open)
+
+    # -- what the frontend says ---------------------------------------------------------------------------
+
+    def heard(self, raw: bytes) -> None:
+        """One line of stdin, without its LF."""
+        if not raw.strip():
+            return
+        event = read_line(raw)
+        kind = event.get("type") if isinstance(event, dict) else None
+        if not isinstance(event, dict) or (event and not isinstance(kind, str)):
+            shown = "unknown" if event is None else printable(str(kind)[:KIND_CHARACTERS])
+            self._complain(f"Error parsing streaming input line (type={shown}, {len(raw)} chars)")
+        elif kind == "user":
+            self._message(event)
+        elif kind == "control_request":
+            self._request(event)
+        elif kind == "control_response":
+            self._response(event)
+
+    def say(self, text: str) -> None:
+        """The one message of the command line."""
+        self._send(self._mint(), {"role": "user", "content": text})
+
+    def closed(self) -> None:
+        """The frontend's stdin has ended: it answers nothing any more."""
+        self._closed = True
+        for identity in self._asks:
+            self._reply(identity, {"subtype": "error", "request_id": identity, "error": LEFT})
+        self._asks.clear()
+        for question in list(self._put.values()):
+            self._deny(question, CLOSED_STREAM)
+        self._put.clear()
+
+    def interrupt(self) -> None:
+        """The turn is to be stopped."""
+        self._frame("interrupt", id=self._mint())
+
+    def end(self) -> None:
+        """The session is to end."""
+        self._frame("end", id=self._mint())
+
+    def _message(self, event: Mapping[str, Any]) -> None:
+        try:
+            message = read_message(event, "")
+        except ValueError as error:
+            self._complain(f"Error: {error}")
+            return
+        if message.priority == NOW and self.turns.view is View.OWN:
+            self.interrupt()
+        given = {} if not message.priority else {"priority": message.priority}
+        self._send(parse_uuid(message.uuid or "") or self._mint(), message.message, **given)
+
+    def _send(self, identity: str, message: Mapping[str, Any], **given: str) -> None:
+        if self.others_drive and not self.busy:
+            self._frame("take", id=self._mint())
+        self.turns.sent(identity)
+        self._frame("message", id=identity, message=message, **given)
+
+    def _request(self, event: Mapping[str, Any]) -> None:
+        request, identity = event.get("request"), event.get("request_id")
+        if not isinstance(request, dict):
+            self._complain("Error: Missing request on control_request")
+            return
+        subtype, mine = request.get("subtype"), self._mint()
+        if subtype == INITIALIZE and not any(request.get(key) for key in BROUGHT) and self.welcome.get(INITIALIZE):
+            current = {"current_permission_mode": self.welcome.get("mode") or "default"}
+            self._answer(identity, {**self.welcome[INITIALIZE], **current})
+            return
+        if len(self._open) >= OPEN_REQUESTS:
+            self._refuse(identity, "Too many requests are open already")
+            return
+        self._open[mine] = identity, request
+        if subtype == INTERRUPT:
+            self._frame("interrupt", id=mine)
+        elif subtype == MODEL:
+            self._frame("model", id=mine, model=request.get("model"))
+        elif subtype == MODE:
+            mode = request.get("mode")
+            self._frame("mode", id=mine, mode="default" if mode == "manual" else mode)
+        else:
+            self._frame("request", id=mine, request=request)
+
+    def _response(self, event: Mapping[str, Any]) -> None:
+        response = event.get("response")
+        if not isinstance(response, dict):
+            return
+        if self._wants.replays:
+            self._say(event)
+        identity = str(response.get("request_id"))
+        if identity in self._asks:
+            self._asks.discard(identity)
+            self._reply(identity, response)
+        elif question := self._put.pop(identity, ""):
+            self._questions.pop(question, None)
+            if response.get("subtype") == "error":
+                self._deny(question, f"Tool permission request failed: Error: {response.get('error')}")
+            else:
+                self._frame("answer", id=self._mint(), question=question, decision=response.get("response"))
+            self._resume()
+
+    # -- what the host says -------------------------------------------------------------------------------
+
+    def framed(self, said: Mapping[str, Any], line: bytes = b"") -> None:
+        """One frame; `line` is Claude's own line in it, byte for byte."""
+        match said.get("kind"):
+            case "line":
+                self._pass_on(line)
+            case "welcome":
+                self._welcomed(said)
+            case "synced":
+                self.synced = True
+            case "question":
+                self._question(str(said.get("question")), said.get("request"))
+            case "settled":
+                self._settled(str(said.get("question")))
+            case "ask":
+                self._ask(str(said.get("id")), said.get("request"))
+            case "accepted":
+                self._accepted(str(said.get("id")))
+            case "response":
+                self._answered(str(said.get("id")), said.get("response"))
+            case "refused":
+                self._refused(str(said.get("id")), str(said.get("text") or said.get("reason")))
+            case "state":
+                self.busy = said.get("status") in ("busy", "waiting")
+            case "driver":
+                self._driven(said.get("client"))
+            case "bye":
+                self.bye = str(said.get("reason") or "ended")
+
+    def _welcomed(self, said: Mapping[str, Any]) -> None:
+        self.welcome = said
+        state = said.get("state") or {}
+        self.busy = state.get("status") in ("busy", "waiting")
+        init = said.get("init")
+        self.turns.attach(dump(init) if init else b"", running=self.busy)
+        self._driven(said.get("driver"))
+
+    def _driven(self, client: object) -> None:
+        self.driver = client if isinstance(client, str) else None
+        self.turns.driving = self.drives
+        if not self.others_drive:
+            for question, request in self._questions.items():
+                self._put_question(question, request)
+
+    def _pass_on(self, line: bytes) -> None:
+        self.lines += self.turns.line(line)
+
+    def _question(self, question: str, request: object) -> None:
+        if not isinstance(request, dict):
+            return
+        self._questions[question] = request
+        if not self.others_drive:  # who else drives is asked about what it drives
+            self._put_question(question, request)
+
+    def _put_question(self, question: str, request: Mapping[str, Any]) -> None:
+        """Put a question to the frontend, if it is asked at all; else it waits for others who are attached."""
+        if not self._asked or self._closed or question in self._put.values():
+            return
+        line = dump({"type": "control_request", "request_id": question, "request": request})
+        if self._wants.limit and len(line) > self._wants.limit:
+            return  # never cut: somebody else may see all of it
+        self._put[question] = question
+        self.lines += [*self.turns.state("requires_action"), line]
+
+    def _settled(self, question: str) -> None:
+        """A question has its answer; one that was put to the frontend, which did not give it, is taken back."""
+        self._questions.pop(question, None)
+        if self._put.pop(question, ""):
+            self._say({"type": "control_cancel_request", "request_id": question})
+            self._resume()
+
+    def _resume(self) -> None:
+        if not self._put and self.turns.view is View.OWN:
+            self.lines += self.turns.state("running")
+
+    def _ask(self, identity: str, request: object) -> None:
+        if self._closed:
+            self._reply(identity, {"subtype": "error", "request_id": identity, "error": LEFT})
+            return
+        self._asks.add(identity)
+        self._say({"type": "control_request", "request_id": identity, "request": request})
+
+    def _accepted(self, identity: str) -> None:
+        if identity not in self._open:
+            return
+        asked, request = self._open.pop(identity)
+        subtype = request.get("subtype")
+        if subtype == INTERRUPT:
+            queued = [uuid for uuid in self.turns.waiting if uuid not in self.turns.taken]
+            self._answer(asked, {"still_queued": queued})
+        elif subtype == MODEL:
+            self._answer(asked, {"model": request.get("model") or self.welcome.get("model") or "default"})
+        elif subtype == MODE:
+            mode = request.get("mode")
+            self._answer(asked, {"mode": "default" if mode == "manual" else mode})
+        else:
+            self._answer(asked, None)
+
+    def _answered(self, identity: str, response: object) -> None:
+        if identity not in self._open or not isinstance(response, dict):
+            return
+        asked, _ = self._open.pop(identity)
+        self._say({"type": "control_response", "response": {**response, "request_id": asked}})
+
+    def _refused(self, identity: str, reason: str) -> None:
+        if identity in self._open:
+            asked, request = self._open.pop(identity)
+            named = {MODEL: "Cannot set model: ", MODE: "Cannot set permission mode: "}
+            self._refuse(asked, named.get(str(request.get("subtype")), "") + reason)
+        elif self.turns.refused(identity):
+            self.refusal = reason
+
+    # -- lines and frames ---------------------------------------------------------------------------------
+
+    def _frame(self, kind: str, **keys: object) -> None:
+        self.frames.append(frame(kind, **keys))
+
+    def _reply(self, identity: str, response: Mapping[str, Any]) -> None:
+        self._frame("reply", id=identity, response=response)
+
+    def _deny(self, question: str, message: str) -> None:
+        self._frame("answer", id=self._mint(), question=question, decision={"behavior": "deny", "message": message})
+
+    def _answer(self, identity: object, body: object) -> None:
+        response = {"subtype": "success", "request_id": identity}
+        self._say({"type": "control_response", "response": response if body is None else response | {"response": body}})
+
+    def _refuse(self, identity: object, text: str) -> None:
+        response = {"subtype": "error", "request_id": identity, "error": text}
+        self._say({"type": "control_response", "response": response})
+
+    def _say(self, line: Mapping[str, Any]) -> None:
+        self.lines.append(dump(line))
+
+    def _complain(self, text: str) -> None:
+        self.complaints.append(f"{text}; the line was skipped\n")

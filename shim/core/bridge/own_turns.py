@@ -1,0 +1,180 @@
+"""Which lines of a living session one frontend is said: those of the turns that answer its own messages.
+
+A run of its own would have said no others. A frontend that reads up to the next result would take the result of
+somebody else's turn for its own.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+import orjson
+
+from shim.core.claude.messages import read_line
+from shim.core.reading.json_text import dump
+from shim.core.reading.limits import fit_line
+from shim.core.reading.typed import Any, NamedTuple
+
+PARTIAL = b'{"type":"stream_event"'  # how a partial line begins, of ours and of the real claude's
+HELD_LINES = 1000  # of the head of a turn, before it shows whose it is; a real one's has some ten
+
+
+class Wants(NamedTuple):
+    """What a frontend is said beside its turns, by its flags and its environment.
+
+    partial     partial messages
+    replays     its own messages again, and its answers (C15)
+    states      the session's state: "", "visible" or "host" (contract 5.13)
+    terminator  what stands behind a result
+    limit       the length in bytes that no line passes; 0 for none
+    """
+
+    partial: bool = False
+    replays: bool = False
+    states: str = ""
+    terminator: bytes = b""
+    limit: int = 0
+
+
+class View(Enum):
+    BETWEEN = "no turn runs"
+    OPEN = "a turn begins, and it has not shown whose it is"
+    OWN = "it answers messages of this frontend"
+    OTHERS = "it answers messages of others"
+
+
+class OwnTurns:
+    """The frontend's view of the session's turns.
+
+    `mint` gives a fresh uuid. `driving`: the frontend drives, so that a turn without a message is its own too.
+    `waiting` are the uuids of its messages that have no result yet, `taken` those that the turn answers. `result` is
+    the last result that it was said, and its line.
+    """
+
+    def __init__(self, wants: Wants, session: str, mint: Callable[[], str]) -> None:
+        self.driving = False
+        self.waiting: dict[str, None] = {}
+        self.taken: set[str] = set()
+        self.result: Mapping[str, Any] = {}
+        self.result_line = b""
+        self.view = View.BETWEEN
+        self._wants = wants
+        self._session = session
+        self._mint = mint
+        self._init = b""
+        self._held: list[bytes] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether every message has its result."""
+        return not self.waiting and self.view is not View.OWN
+
+    def attach(self, init: bytes, *, running: bool) -> None:
+        """The session as it is found; `init` is its last one, "" where it has had no turn."""
+        self._init, self.view = init, View.OTHERS if running else View.BETWEEN
+
+    def sent(self, identity: str) -> None:
+        """A message goes to the session."""
+        self.waiting[identity] = None
+
+    def refused(self, identity: str) -> bool:
+        """The session does not take a message; whether it was still waiting."""
+        return self.waiting.pop(identity, self) is None
+
+    def line(self, raw: bytes) -> list[bytes]:
+        """A line of the session, without its LF; what the frontend is said, likewise."""
+        if raw.startswith(PARTIAL):
+            if self.view is View.OPEN:
+                self._hold(raw)
+                return self._decide() if self.driving else []
+            return [raw] if self.view is View.OWN and self._wants.partial else []
+        line = read_line(raw)
+        if not isinstance(line, dict):
+            return []
+        match line.get("type"), line.get("subtype"):
+            case ("system", "session_state_changed") | ("message_stop", _):
+                return []  # each frontend has its own
+            case ("system", "init"):
+                return self._begin(raw)
+            case ("result", _):
+                return self._end(raw, line)
+            case ("user", _) if line.get("isReplay") is True:
+                return self._echo(raw, line.get("uuid"))
+        if self.view is View.BETWEEN:
+            return [self._fit(raw)] if self.driving else []
+        if self.view is View.OPEN:
+            self._hold(raw)
+            return [] if line.get("type") == "system" else self._decide()
+        return [self._fit(raw)] if self.view is View.OWN else []
+
+    def state(self, state: str) -> list[bytes]:
+        """The session's state, for a frontend that wants to know."""
+        if not self._wants.states:
+            return []
+        hidden = {"sdk_host_only": True} if self._wants.states == "host" else {}
+        line = {"type": "system", "subtype": "session_state_changed", "state": state, **hidden}
+        return [dump(line | {"uuid": self._mint(), "session_id": self._session})]
+
+    def conclude(self, line: Mapping[str, Any]) -> list[bytes]:
+        """A result of ours, in the place of one that does not come any more; every message has its result then."""
+        shown = [] if self.view is not View.OPEN else self._show()
+        self.taken.clear()
+        self.waiting.clear()
+        return [*shown, *self._concluded(dump(line), line)]
+
+    def _begin(self, raw: bytes) -> list[bytes]:
+        if self.view is View.OWN:  # a real claude may say it twice
+            return [self._fit(raw)]
+        self._init, self.view = raw, View.OPEN
+        self._held = [raw]
+        return []
+
+    def _hold(self, raw: bytes) -> None:
+        if len(self._held) < HELD_LINES:
+            self._held.append(raw)
+
+    def _echo(self, raw: bytes, identity: object) -> list[bytes]:
+        """A message that the turn answers, also one that was said into it."""
+        shown: list[bytes] = []
+        if isinstance(identity, str) and identity in self.waiting:
+            self.taken.add(identity)
+            if self.view is not View.OWN:
+                shown = self._show()
+        elif self.view is View.OPEN:
+            self.view, self._held = View.OTHERS, []
+        if self.view is View.OWN and self._wants.replays:
+            shown.append(self._fit(raw))
+        return shown
+
+    def _decide(self) -> list[bytes]:
+        """A turn that names no message is whose it is that drives."""
+        if self.driving:
+            return self._show()
+        self.view, self._held = View.OTHERS, []
+        return []
+
+    def _show(self) -> list[bytes]:
+        held = self._held if self.view is View.OPEN else [self._init] if self._init else []
+        self.view, self._held = View.OWN, []
+        kept = (raw for raw in held if self._wants.partial or not raw.startswith(PARTIAL))
+        return [*self.state("running"), *map(self._fit, kept)]
+
+    def _end(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
+        shown = self._decide() if self.view is View.OPEN else []
+        if self.view is not View.OWN and not (self.view is View.BETWEEN and self.driving and self.waiting):
+            self.view = View.BETWEEN
+            return []
+        for identity in self.taken or list(self.waiting)[:1]:  # one that was not said again is the oldest
+            self.waiting.pop(identity, None)
+        self.taken.clear()
+        return [*shown, *self._concluded(self._fit(raw), line)]
+
+    def _concluded(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
+        self.view = View.BETWEEN
+        self.result, self.result_line = line, raw + b"\n"
+        terminator = self._wants.terminator.rstrip(b"\n")
+        return [raw, *([terminator] if terminator else []), *self.state("idle")]
+
+    def _fit(self, raw: bytes) -> bytes:
+        """A line of a session whose own limit is another."""
+        limit = self._wants.limit
+        return raw if not limit or len(raw) <= limit else dump(fit_line(orjson.loads(raw), limit))

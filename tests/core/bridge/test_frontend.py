@@ -1,0 +1,197 @@
+"""A frontend's lines as frames, and a host's frames as its lines."""
+
+import itertools
+
+import orjson
+import pytest
+
+from shim.core.bridge.frontend import Frontend
+from shim.core.bridge.own_turns import Wants
+
+PLAIN = Wants()
+SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
+MINE = "11111111-1111-4111-8111-111111111111"
+QUESTION = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t1"}
+INIT = {"type": "system", "subtype": "init"}
+RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "done"}
+
+
+def attached(*, asked=True, driver="us", busy=False, wants=PLAIN, **welcome):
+    counter = itertools.count(1)
+    frontend = Frontend(wants, SESSION, lambda: f"id-{next(counter)}", asked=asked)
+    state = {"status": "busy" if busy else "idle"}
+    greeting = {"kind": "welcome", "client": "us", "session": SESSION, "driver": driver, "state": state, "mode": "plan"}
+    frontend.framed({**greeting, "initialize": {"pid": 7}, "init": None, **welcome})
+    frontend.framed({"kind": "synced", "number": 0})
+    return frontend
+
+
+def hear(frontend, **line):
+    frontend.heard(orjson.dumps(line))
+    return taken(frontend)
+
+
+def taken(frontend):
+    frames, frontend.frames = frontend.frames, []
+    return [orjson.loads(one) for one in frames]
+
+
+def tell(frontend, kind, **keys):
+    frontend.framed({"kind": kind, **keys})
+    return said(frontend)
+
+
+def say(frontend, *lines):
+    for line in lines:
+        frontend.framed({"kind": "line"}, orjson.dumps(line))
+    return said(frontend)
+
+
+def said(frontend):
+    lines, frontend.lines = frontend.lines, []
+    return [orjson.loads(one) for one in lines]
+
+
+def ask(frontend, subtype, **request):
+    return hear(frontend, type="control_request", request_id="r1", request={"subtype": subtype, **request})
+
+
+def answered(body=None, **error):
+    response = {"subtype": "error" if error else "success", "request_id": "r1", **error}
+    return [{"type": "control_response", "response": response | ({} if body is None else {"response": body})}]
+
+
+def test_a_message_keeps_its_uuid_and_gets_one_where_it_has_none():
+    frontend, message = attached(), {"role": "user", "content": "hi"}
+    assert hear(frontend, type="user", message=message, uuid=MINE) == [
+        {"kind": "message", "id": MINE, "message": message}
+    ]
+    (frame,) = hear(frontend, type="user", message=message, priority="later")
+    assert (frame["id"], frame["priority"]) == ("id-1", "later")
+    assert list(frontend.turns.waiting) == [MINE, "id-1"]
+
+
+def test_who_speaks_while_another_drives_an_idle_session_takes_it():
+    frontend = attached(driver="terminal")
+    frames = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
+    assert [frame["kind"] for frame in frames] == ["take", "message"]
+
+
+def test_a_line_that_cannot_be_read_is_skipped_with_a_word():
+    frontend = attached()
+    frontend.heard(b"{nonsense")
+    frontend.heard(b'{"type":"user","message":{"role":"assistant"}}')
+    assert [text.partition(" ")[0] for text in frontend.complaints] == ["Error", "Error:"]
+    assert taken(frontend) == []
+
+
+def test_initialize_is_answered_from_the_hosts_with_the_mode_of_now():
+    frontend = attached()
+    assert ask(frontend, "initialize", hooks=None) == []
+    assert said(frontend) == answered({"pid": 7, "current_permission_mode": "plan"})
+
+
+def test_an_initialize_that_brings_something_goes_to_the_session():
+    frontend = attached()
+    request = {"subtype": "initialize", "hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}}
+    assert ask(frontend, **request) == [{"kind": "request", "id": "id-1", "request": request}]
+    body = {"subtype": "success", "request_id": "other", "response": {"pid": 7}}
+    assert tell(frontend, "response", id="id-1", response=body) == answered({"pid": 7})
+
+
+@pytest.mark.parametrize(
+    ("subtype", "request_", "frame", "body"),
+    [
+        ("set_model", {"model": "small"}, {"kind": "model", "model": "small"}, {"model": "small"}),
+        ("set_permission_mode", {"mode": "manual"}, {"kind": "mode", "mode": "default"}, {"mode": "default"}),
+        ("interrupt", {}, {"kind": "interrupt"}, {"still_queued": []}),
+    ],
+)
+def test_what_has_a_frame_of_its_own_is_answered_when_it_was_done(subtype, request_, frame, body):
+    frontend = attached()
+    assert ask(frontend, subtype, **request_) == [{**frame, "id": "id-1"}]
+    assert said(frontend) == [] and frontend.unanswered
+    assert tell(frontend, "accepted", id="id-1") == answered(body)
+    assert not frontend.unanswered
+
+
+def test_a_request_that_the_session_refuses_is_answered_with_an_error():
+    frontend = attached()
+    ask(frontend, "set_permission_mode", mode="bypassPermissions")
+    refusal = tell(frontend, "refused", id="id-1", reason="bypass", text="it did not begin with it")
+    assert refusal == answered(error="Cannot set permission mode: it did not begin with it")
+
+
+def test_a_question_is_put_to_the_frontend_and_its_answer_goes_back():
+    frontend = attached()
+    line = {"type": "control_request", "request_id": "q1", "request": QUESTION}
+    assert tell(frontend, "question", question="q1", request=QUESTION) == [line]
+    decision = {"behavior": "allow", "updatedInput": {"command": "ls"}}
+    response = {"subtype": "success", "request_id": "q1", "response": decision}
+    assert hear(frontend, type="control_response", response=response) == [
+        {"kind": "answer", "id": "id-1", "question": "q1", "decision": decision}
+    ]
+    assert tell(frontend, "settled", question="q1", by="us", how="allow") == []
+
+
+def test_a_question_that_somebody_else_settles_is_taken_back():
+    frontend = attached()
+    tell(frontend, "question", question="q1", request=QUESTION)
+    cancel = {"type": "control_cancel_request", "request_id": "q1"}
+    assert tell(frontend, "settled", question="q1", by="terminal", how="deny") == [cancel]
+    late = {"subtype": "success", "request_id": "q1", "response": {"behavior": "allow"}}
+    assert hear(frontend, type="control_response", response=late) == []
+
+
+def test_a_frontend_that_cannot_answer_is_put_no_question():
+    frontend = attached(asked=False)
+    assert tell(frontend, "question", question="q1", request=QUESTION) == []
+
+
+def test_a_question_of_what_somebody_else_drives_is_put_when_that_one_has_gone():
+    frontend = attached(driver="terminal")
+    assert tell(frontend, "question", question="q1", request=QUESTION) == []
+    assert [line["type"] for line in tell(frontend, "driver", client=None)] == ["control_request"]
+    assert tell(frontend, "driver", client="us") == []
+
+
+def test_a_question_that_would_be_too_long_is_never_cut():
+    frontend = attached(wants=Wants(limit=1000))
+    request = {**QUESTION, "input": {"command": "x" * 2000}}
+    assert tell(frontend, "question", question="q1", request=request) == []
+
+
+def test_a_hook_is_asked_and_its_answer_goes_back():
+    frontend, request = attached(), {"subtype": "hook_callback", "callback_id": "h"}
+    line = {"type": "control_request", "request_id": "a1", "request": request}
+    assert tell(frontend, "ask", id="a1", request=request) == [line]
+    response = {"subtype": "success", "request_id": "a1", "response": {}}
+    reply = [{"kind": "reply", "id": "a1", "response": response}]
+    assert hear(frontend, type="control_response", response=response) == reply
+
+
+def test_a_frontend_that_has_said_all_answers_no_hook():
+    frontend, request = attached(), {"subtype": "hook_callback", "callback_id": "h"}
+    tell(frontend, "ask", id="a1", request=request)
+    frontend.closed()
+    tell(frontend, "ask", id="a2", request=request)
+    assert [(frame["kind"], frame["response"]["subtype"]) for frame in taken(frontend)] == [("reply", "error")] * 2
+
+
+def test_states_are_told_around_a_question():
+    frontend = attached(wants=Wants(states="visible"))
+    hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
+    lines = say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
+    lines += tell(frontend, "question", question="q1", request=QUESTION)
+    response = {"subtype": "success", "request_id": "q1", "response": {"behavior": "allow"}}
+    hear(frontend, type="control_response", response=response)
+    lines += said(frontend) + tell(frontend, "settled", question="q1", by="us", how="allow") + say(frontend, RESULT)
+    states = [line["state"] for line in lines if line.get("subtype") == "session_state_changed"]
+    assert states == ["running", "requires_action", "running", "idle"]
+
+
+def test_a_message_that_the_session_does_not_take_is_told():
+    frontend = attached()
+    hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
+    tell(frontend, "refused", id=MINE, reason="driven", text="terminal drives", driver="terminal")
+    assert frontend.refusal == "terminal drives" and frontend.turns.idle

@@ -1,0 +1,118 @@
+"""Which lines of a living session a frontend is said."""
+
+import itertools
+
+import orjson
+import pytest
+
+from shim.core.bridge.own_turns import OwnTurns, View, Wants
+
+PLAIN = Wants()
+SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
+MINE, THEIRS = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+
+
+def line(kind, **fields):
+    return orjson.dumps({"type": kind, **fields})
+
+
+INIT = line("system", subtype="init", session_id=SESSION)
+DELTA = line("stream_event", event={})
+TEXT = line("assistant", message={"content": []})
+RESULT = line("result", subtype="success", is_error=False, result="done")
+STATE = line("system", subtype="session_state_changed", state="running")
+STATUS = line("system", subtype="status", permissionMode="plan")
+
+
+def echo(uuid):
+    return line("user", message={}, uuid=uuid, isReplay=True)
+
+
+def view(wants=PLAIN, *, driving=True, sent=(MINE,)):
+    counter = itertools.count()
+    turns = OwnTurns(wants, SESSION, lambda: f"id-{next(counter)}")
+    turns.driving = driving
+    for identity in sent:
+        turns.sent(identity)
+    return turns
+
+
+def said(turns, *lines):
+    return [one for raw in lines for one in turns.line(raw)]
+
+
+def test_the_turn_of_its_message_is_said_as_a_run_of_its_own_would_say_it():
+    turns = view()
+    assert said(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [INIT, TEXT, RESULT]
+    assert turns.idle and turns.result["result"] == "done"
+
+
+def test_partial_lines_and_its_own_messages_are_said_to_who_wants_them():
+    turns = view(Wants(partial=True, replays=True))
+    assert said(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [INIT, echo(MINE), DELTA, TEXT, RESULT]
+
+
+def test_the_turn_of_somebody_elses_message_is_not_said():
+    turns = view()
+    assert said(turns, INIT, echo(THEIRS), DELTA, TEXT, RESULT) == []
+    assert not turns.idle
+    assert said(turns, INIT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
+
+
+def test_what_is_left_of_a_turn_that_ran_before_it_came_is_not_said():
+    turns = view()
+    turns.attach(INIT, running=True)
+    assert said(turns, DELTA, TEXT, RESULT, STATUS) == [STATUS]
+    assert not turns.idle
+
+
+def test_a_message_that_is_said_into_a_turn_is_answered_by_the_rest_of_it():
+    turns = view()
+    turns.attach(INIT, running=True)
+    assert said(turns, TEXT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
+    assert turns.idle
+
+
+def test_one_result_answers_all_messages_that_its_turn_took():
+    turns = view(sent=(MINE, THEIRS))
+    said(turns, INIT, echo(MINE), TEXT, echo(THEIRS), RESULT)
+    assert turns.idle
+    turns = view(sent=(MINE, THEIRS))
+    said(turns, INIT, echo(MINE), TEXT, RESULT)
+    assert list(turns.waiting) == [THEIRS]
+
+
+@pytest.mark.parametrize("driving", [True, False])
+def test_a_turn_that_names_no_message_is_whose_it_is_that_drives(driving):
+    turns = view(Wants(partial=True), driving=driving, sent=())
+    assert said(turns, INIT, STATUS, DELTA, TEXT, RESULT) == ([INIT, STATUS, DELTA, TEXT, RESULT] if driving else [])
+
+
+def test_a_message_that_is_not_said_again_is_answered_by_the_next_result():
+    turns = view()
+    assert said(turns, RESULT) == [RESULT]
+    assert turns.idle
+
+
+def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
+    turns = view(Wants(states="host", terminator=b'{"type":"message_stop"}\n'))
+    lines = said(turns, STATE, INIT, echo(MINE), TEXT, RESULT, line("message_stop"))
+    running, *rest, idle = map(orjson.loads, lines)
+    assert (running["state"], idle["state"]) == ("running", "idle") and running["sdk_host_only"] is True
+    assert [one["type"] for one in rest] == ["system", "assistant", "result", "message_stop"]
+    assert said(view(), STATE) == []
+
+
+def test_a_line_of_a_session_with_a_higher_limit_is_cut():
+    turns = view(Wants(limit=2000))
+    long = line("assistant", message={"content": [{"type": "text", "text": "x" * 9000}]})
+    (cut,) = said(turns, INIT, echo(MINE), long)[1:]
+    assert len(cut) <= 2000 and orjson.loads(cut)["type"] == "assistant"
+
+
+def test_a_result_of_ours_stands_behind_the_head_of_its_turn():
+    turns = view()
+    turns.line(INIT)
+    assert turns.view is View.OPEN
+    assert turns.conclude({"type": "result", "is_error": True}) == [INIT, b'{"type":"result","is_error":true}']
+    assert turns.idle
