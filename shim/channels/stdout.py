@@ -184,14 +184,19 @@ class Output:
 
     async def end(self, turn: Turn) -> None:
         """The turn is over; said once."""
+        told = self._ended
+        await self.close(turn.final_text, turn.pen.last_result)
+        if self._text and not told and turn.cause in THEIRS and turn.terms.vendor.name not in turn.final_text:
+            tell(WHOSE.format(name=turn.terms.vendor.name))
+
+    async def close(self, text: str, result: bytes) -> None:
+        """The answer is there, as a text and as its line; said once."""
         if self._ended:
             return
         self._ended = True
         if self._array:
             await self._stdout.write(b"]")
         elif self._text:
-            await self._stdout.write(turn.final_text.encode("utf-8", "replace") + b"\n")
-            if turn.cause in THEIRS and turn.terms.vendor.name not in turn.final_text:
-                tell(WHOSE.format(name=turn.terms.vendor.name))
+            await self._stdout.write(text.encode("utf-8", "replace") + b"\n")
         elif not self._stream:
-            await self._stdout.write(turn.pen.last_result)
+            await self._stdout.write(result)

@@ -83,8 +83,12 @@ class Start:
         shown: str = "",
         hear: "Callable[[Start], Asked] | None" = None,
         launches: type[Launcher] = Launcher,
+        settings: "config.Settings | None" = None,
     ) -> None:
-        """`arguments` are the words that the invocation was read from, for the recording of the run."""
+        """`arguments` are the words that the invocation was read from, for the recording of the run.
+
+        `settings` where they were read already.
+        """
         self._launches = launches
         self._shown = shown
         self._hear = hear
@@ -94,7 +98,7 @@ class Start:
         self.cwd = working_directory()
         if not self.cwd:
             raise FrontendError("the working directory does not exist any more", hint="start from another one")
-        self.settings = config.load(invocation, self.environment, installed)
+        self.settings = settings or config.load(invocation, self.environment, installed)
         learn(self.environment, invocation.own.shim_config)
         check_names(self.settings)
         self.log = open_log(None if launches.dry else self.settings.log, redact=self.settings.redaction() != "none")

@@ -40,7 +40,7 @@ def session_facts(
         cwd,
         os.getpid(),
         bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
-        state_events=_state_events(environment),
+        state_events=state_events(environment),
         replays=invocation.streams.replay_user_messages,
         line_bytes=settings.max_line_bytes,
         checked=lambda model: _own_model(model, facts.vendor),
@@ -80,7 +80,7 @@ def _add_servers(facts: Facts, invocation: Invocation, servers: Mapping[str, Any
         tell(f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(inside)})\n")
 
 
-def _state_events(environment: Mapping[str, str]) -> str:
+def state_events(environment: Mapping[str, str]) -> str:
     """Who is told the session's state: "visible", "host" or "" (contract 5.13)."""
     if environment.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS") == "1":
         return "visible"

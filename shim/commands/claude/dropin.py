@@ -11,8 +11,10 @@ from shim.core.claude.argv.parse import parse
 from shim.core.dialects import dialect_called
 from shim.core.errors import FrontendError, ShimError, UnrecordedError
 from shim.core.reading.typed import TYPE_CHECKING
+from shim.state import config
 
 if TYPE_CHECKING:
+    from shim.bridge.attach.client import Attached
     from shim.recording.recorder import Recorder
 
 TOLD_TO_END = (143, 129)  # the sender of the signal waits a moment, and then kills us
@@ -58,12 +60,34 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
 
                 complain(error)
                 return 1
-    return serve(invocation, lambda: Start(invocation, installed, arguments), installed, arguments)
+    return serve(invocation, lambda: conversation(invocation, installed, arguments), installed, arguments)
+
+
+def conversation(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> "Start | Attached":
+    """The conversation that is to be run: one of ours, or one that lives in a process of its own (topic "bridge")."""
+    settings = config.load(invocation, os.environ, installed)
+    if settings.bridge.every or may_live(invocation):
+        from shim.bridge.attach.client import client_of
+
+        def alone(asked: Invocation) -> Start:
+            return Start(asked, installed, arguments, settings=settings)
+
+        client = client_of(invocation, settings, installed, arguments, alone)
+        if client is not None:
+            return client
+    return Start(invocation, installed, arguments, settings=settings)
+
+
+def may_live(invocation: Invocation) -> bool:
+    """Whether the session that goes on may have a process of its own: sessions had one in this state directory."""
+    session = invocation.session
+    goes_on = bool(session.resume or session.continue_last) and not session.fork_session
+    return goes_on and os.path.isdir(os.path.join(config.state_directory(os.environ), "bridge"))
 
 
 def serve(
     invocation: Invocation,
-    start: Callable[[], Start],
+    start: "Callable[[], Start | Attached]",
     installed: Mapping[str, str],
     arguments: Sequence[str],
     shown: str = "",
@@ -74,24 +98,26 @@ def serve(
     was refused before it had a recording of its own.
     """
     signals = Signals()
-    started: Start | None = None
+    started: Start | Attached | None = None
     recorder: Recorder | None = None
     status = 1
     try:
         signals.listen()
         started = start()
-        recorder = started.recorder
         signals.check()
         status = started.run(signals)
     except Exception as error:
         signals.started = True
         from shim.commands.claude.refusal import failed, record_refusal
 
+        recorder = None if started is None else started.recorder
         if started is None and not isinstance(error, UnrecordedError):
             recorder = record_refusal(invocation, installed, arguments)
         status = failed(invocation, error, signals.ended, shown, recorder)
     finally:
         recorded = True
+        if started is not None:
+            recorder = started.recorder
         if recorder is not None:
             signals.listen_again()
             recorded = recorder.close(lambda: status in TOLD_TO_END or bool(signals.pending))

@@ -7,10 +7,9 @@ would (contract sections 3 and 6).
 
 from collections.abc import Callable, Mapping
 
-from shim.core.bridge.frames import frame
-from shim.core.bridge.own_turns import OwnTurns, View, Wants
+from shim.bridge.attach.own_turns import OwnTurns, View, Wants
 from shim.core.claude.messages import NOW, read_line, read_message
-from shim.core.claude.permissions import CLOSED_STREAM
+from shim.core.claude.permissions import CLOSED_STREAM, FAILED
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
@@ -20,7 +19,7 @@ OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 # What of an `initialize` the session has to be told; the rest is answered from what the host was told at its begin.
 BROUGHT = ("hooks", "sdkMcpServers", "mcpServers", "agents", "systemPrompt", "appendSystemPrompt", "jsonSchema")
-INITIALIZE, INTERRUPT, MODEL, MODE = "initialize", "interrupt", "set_model", "set_permission_mode"
+INITIALIZE = "initialize"
 LEFT = "the frontend has said all, and answers nothing any more"
 
 
@@ -34,7 +33,7 @@ class Frontend:
     def __init__(self, wants: Wants, session: str, mint: Callable[[], str], *, asked: bool) -> None:
         self.turns = OwnTurns(wants, session, mint)
         self.lines: list[bytes] = []
-        self.frames: list[bytes] = []
+        self.frames: list[Mapping[str, Any]] = []
         self.complaints: list[str] = []
         self.welcome: Mapping[str, Any] = {}
         self.synced = False
@@ -45,7 +44,8 @@ class Frontend:
         self._mint = mint
         self._asked = asked
         self._closed = False
-        self._open: dict[str, tuple[object, Mapping[str, Any]]] = {}  # our id of a request → the frontend's, and it
+        self._open: dict[str, object] = {}  # our id of a request → the frontend's
+        self._answers: dict[str, str] = {}  # our id of an answer → the question
         self._questions: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
         self._put: dict[str, str] = {}  # the id under which one was put to the frontend → the session's
         self._asks: set[str] = set()  # of hooks and servers
@@ -133,16 +133,8 @@ class Frontend:
         if len(self._open) >= OPEN_REQUESTS:
             self._refuse(identity, "Too many requests are open already")
             return
-        self._open[mine] = identity, request
-        if subtype == INTERRUPT:
-            self._frame("interrupt", id=mine)
-        elif subtype == MODEL:
-            self._frame("model", id=mine, model=request.get("model"))
-        elif subtype == MODE:
-            mode = request.get("mode")
-            self._frame("mode", id=mine, mode="default" if mode == "manual" else mode)
-        else:
-            self._frame("request", id=mine, request=request)
+        self._open[mine] = identity
+        self._frame("request", id=mine, request=request)
 
     def _response(self, event: Mapping[str, Any]) -> None:
         response = event.get("response")
@@ -157,18 +149,18 @@ class Frontend:
         elif question := self._put.pop(identity, ""):
             self._questions.pop(question, None)
             if response.get("subtype") == "error":
-                self._deny(question, f"Tool permission request failed: Error: {response.get('error')}")
+                self._deny(question, FAILED.format(error=response.get("error")))
             else:
-                self._frame("answer", id=self._mint(), question=question, decision=response.get("response"))
+                self._decide(question, response.get("response"))
             self._resume()
 
     # -- what the host says -------------------------------------------------------------------------------
 
-    def framed(self, said: Mapping[str, Any], line: bytes = b"") -> None:
-        """One frame; `line` is Claude's own line in it, byte for byte."""
+    def framed(self, said: Mapping[str, Any]) -> None:
+        """One frame; `raw` in that of a line is Claude's own line, byte for byte."""
         match said.get("kind"):
             case "line":
-                self._pass_on(line)
+                self.lines += self.turns.line(said["raw"])
             case "welcome":
                 self._welcomed(said)
             case "synced":
@@ -180,7 +172,7 @@ class Frontend:
             case "ask":
                 self._ask(str(said.get("id")), said.get("request"))
             case "accepted":
-                self._accepted(str(said.get("id")))
+                self._answers.pop(str(said.get("id")), None)
             case "response":
                 self._answered(str(said.get("id")), said.get("response"))
             case "refused":
@@ -206,9 +198,6 @@ class Frontend:
         if not self.others_drive:
             for question, request in self._questions.items():
                 self._put_question(question, request)
-
-    def _pass_on(self, line: bytes) -> None:
-        self.lines += self.turns.line(line)
 
     def _question(self, question: str, request: object) -> None:
         if not isinstance(request, dict):
@@ -245,46 +234,36 @@ class Frontend:
         self._asks.add(identity)
         self._say({"type": "control_request", "request_id": identity, "request": request})
 
-    def _accepted(self, identity: str) -> None:
-        if identity not in self._open:
-            return
-        asked, request = self._open.pop(identity)
-        subtype = request.get("subtype")
-        if subtype == INTERRUPT:
-            queued = [uuid for uuid in self.turns.waiting if uuid not in self.turns.taken]
-            self._answer(asked, {"still_queued": queued})
-        elif subtype == MODEL:
-            self._answer(asked, {"model": request.get("model") or self.welcome.get("model") or "default"})
-        elif subtype == MODE:
-            mode = request.get("mode")
-            self._answer(asked, {"mode": "default" if mode == "manual" else mode})
-        else:
-            self._answer(asked, None)
-
     def _answered(self, identity: str, response: object) -> None:
         if identity not in self._open or not isinstance(response, dict):
             return
-        asked, _ = self._open.pop(identity)
-        self._say({"type": "control_response", "response": {**response, "request_id": asked}})
+        self._say({"type": "control_response", "response": {**response, "request_id": self._open.pop(identity)}})
 
     def _refused(self, identity: str, reason: str) -> None:
         if identity in self._open:
-            asked, request = self._open.pop(identity)
-            named = {MODEL: "Cannot set model: ", MODE: "Cannot set permission mode: "}
-            self._refuse(asked, named.get(str(request.get("subtype")), "") + reason)
+            self._refuse(self._open.pop(identity), reason)
+        elif identity in self._answers:  # one that cannot be read is a denial (never wider)
+            self._deny(self._answers.pop(identity), FAILED.format(error=reason))
         elif self.turns.refused(identity):
             self.refusal = reason
 
     # -- lines and frames ---------------------------------------------------------------------------------
 
     def _frame(self, kind: str, **keys: object) -> None:
-        self.frames.append(frame(kind, **keys))
+        self.frames.append({"kind": kind, **keys})
 
     def _reply(self, identity: str, response: Mapping[str, Any]) -> None:
         self._frame("reply", id=identity, response=response)
 
+    def _decide(self, question: str, decision: object) -> None:
+        identity = self._mint()
+        if len(self._answers) < OPEN_REQUESTS:
+            self._answers[identity] = question
+        self._frame("answer", id=identity, question=question, decision=decision)
+
     def _deny(self, question: str, message: str) -> None:
-        self._frame("answer", id=self._mint(), question=question, decision={"behavior": "deny", "message": message})
+        decision = {"behavior": "deny", "message": message}
+        self._frame("answer", id=self._mint(), question=question, decision=decision)
 
     def _answer(self, identity: object, body: object) -> None:
         response = {"subtype": "success", "request_id": identity}

@@ -3,10 +3,9 @@
 import itertools
 
 import orjson
-import pytest
 
-from shim.core.bridge.frontend import Frontend
-from shim.core.bridge.own_turns import Wants
+from shim.bridge.attach.frontend import Frontend
+from shim.bridge.attach.own_turns import Wants
 
 PLAIN = Wants()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
@@ -33,7 +32,7 @@ def hear(frontend, **line):
 
 def taken(frontend):
     frames, frontend.frames = frontend.frames, []
-    return [orjson.loads(one) for one in frames]
+    return list(frames)
 
 
 def tell(frontend, kind, **keys):
@@ -43,7 +42,7 @@ def tell(frontend, kind, **keys):
 
 def say(frontend, *lines):
     for line in lines:
-        frontend.framed({"kind": "line"}, orjson.dumps(line))
+        frontend.framed({"kind": "line", "raw": orjson.dumps(line)})
     return said(frontend)
 
 
@@ -99,19 +98,12 @@ def test_an_initialize_that_brings_something_goes_to_the_session():
     assert tell(frontend, "response", id="id-1", response=body) == answered({"pid": 7})
 
 
-@pytest.mark.parametrize(
-    ("subtype", "request_", "frame", "body"),
-    [
-        ("set_model", {"model": "small"}, {"kind": "model", "model": "small"}, {"model": "small"}),
-        ("set_permission_mode", {"mode": "manual"}, {"kind": "mode", "mode": "default"}, {"mode": "default"}),
-        ("interrupt", {}, {"kind": "interrupt"}, {"still_queued": []}),
-    ],
-)
-def test_what_has_a_frame_of_its_own_is_answered_when_it_was_done(subtype, request_, frame, body):
-    frontend = attached()
-    assert ask(frontend, subtype, **request_) == [{**frame, "id": "id-1"}]
+def test_every_other_request_is_answered_by_the_session():
+    frontend, request = attached(), {"subtype": "set_model", "model": "small"}
+    assert ask(frontend, **request) == [{"kind": "request", "id": "id-1", "request": request}]
     assert said(frontend) == [] and frontend.unanswered
-    assert tell(frontend, "accepted", id="id-1") == answered(body)
+    body = {"subtype": "success", "request_id": "id-1", "response": {"model": "small"}}
+    assert tell(frontend, "response", id="id-1", response=body) == answered({"model": "small"})
     assert not frontend.unanswered
 
 
@@ -119,7 +111,17 @@ def test_a_request_that_the_session_refuses_is_answered_with_an_error():
     frontend = attached()
     ask(frontend, "set_permission_mode", mode="bypassPermissions")
     refusal = tell(frontend, "refused", id="id-1", reason="bypass", text="it did not begin with it")
-    assert refusal == answered(error="Cannot set permission mode: it did not begin with it")
+    assert refusal == answered(error="it did not begin with it")
+
+
+def test_an_answer_that_the_session_cannot_read_is_a_denial():
+    frontend = attached()
+    tell(frontend, "question", question="q1", request=QUESTION)
+    response = {"subtype": "success", "request_id": "q1", "response": {"behavior": "maybe"}}
+    (answer,) = hear(frontend, type="control_response", response=response)
+    tell(frontend, "refused", id=answer["id"], reason="bad-decision", text="no such behavior")
+    (denial,) = taken(frontend)
+    assert (denial["question"], denial["decision"]["behavior"]) == ("q1", "deny")
 
 
 def test_a_question_is_put_to_the_frontend_and_its_answer_goes_back():

@@ -5,7 +5,7 @@ import itertools
 import orjson
 import pytest
 
-from shim.core.bridge.own_turns import OwnTurns, View, Wants
+from shim.bridge.attach.own_turns import OwnTurns, View, Wants
 
 PLAIN = Wants()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"

@@ -1,0 +1,285 @@
+"""The drop-in as a client: a conversation that lives in a host, for a frontend that sees a run like any other.
+
+So is the resumption of a session whose host lives, and, with `bridge = true` or SHIM_BRIDGE=1, every conversation: then
+its host is begun here. Where none can be begun, the conversation is run as without the bridge.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shim.bridge import registry
+from shim.bridge.attach.own_turns import Wants
+from shim.bridge.registry import Registered
+from shim.bridge.start import LivingError, Wanted, start
+from shim.channels.prompt import read_prompt
+from shim.channels.raw_output import tell
+from shim.channels.stamps import fresh_uuid
+from shim.conversation.decide import Start
+from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.conversation.invocation import going_on, played, prompts, terminator
+from shim.conversation.session_facts import state_events
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.words import conversation_words
+from shim.core.claude.pen import TERMINATORS
+from shim.core.dialects import DIALECTS
+from shim.core.errors import FrontendError, MachineError
+from shim.core.reading.ids import parse_uuid
+from shim.process.environment import working_directory
+from shim.state.config import Settings
+
+if TYPE_CHECKING:
+    from shim.bridge.link import Link
+    from shim.channels.signals import Signals
+    from shim.channels.stdin import Source
+    from shim.recording.recorder import Recorder
+
+GONE_SECONDS = 10.0  # for a host that ends to be gone
+BUSY = (  # the real one's sentence (background page, B50)
+    "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
+    "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
+)
+FLAT = "the session {id} runs in the background, and the dialect {dialect} has no way to join it"
+ALONE = "the conversation is run without the bridge: {why}\n"
+
+
+class BusyError(FrontendError):
+    """Somebody else drives the session, and is in the middle of a turn."""
+
+
+class EndedError(Exception):
+    """A host that was to be joined has ended."""
+
+
+def client_of(
+    invocation: Invocation,
+    settings: Settings,
+    installed: Mapping[str, str],
+    arguments: Sequence[str],
+    alone: Callable[[Invocation], Start],
+) -> "Attached | None":
+    """The conversation in a host; None for one that is run here. `alone` begins that. FrontendError as `Start`."""
+    environment, cwd = os.environ, working_directory()
+    if played(invocation, environment) is not None:  # nothing is to run, and a host is a run
+        return None
+    dialect, session = DIALECTS[settings.dialect], ""
+    if not invocation.session.fork_session:
+        named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
+        session = parse_uuid(named or "") or ""
+    living = registry.look_up(session, environment) if session else None
+    if living is not None and living.alive:
+        if dialect.flat:
+            raise FrontendError(
+                FLAT.format(id=living.id, dialect=dialect.name), hint=f"`claude stop {living.id}` first"
+            )
+        vendor = invocation.own.shim_vendor
+        if vendor and living.facts["vendor"] not in ("", vendor):
+            raise FrontendError(
+                f"this session belongs to {living.facts['vendor']}; {vendor} cannot resume it",
+                hint="start a new session, or leave the choice of vendor to the session",
+            )
+        return Attached(invocation, settings, installed, arguments, alone, session=session, living=living)
+    if not settings.bridge.every:
+        return None
+    if why := _unbridged(invocation, dialect.flat):
+        tell(ALONE.format(why=why))
+        return None
+    return Attached(invocation, settings, installed, arguments, alone, session=session)
+
+
+def _unbridged(invocation: Invocation, flat: bool) -> str:
+    """Why a conversation cannot live in a host; "" if it can."""
+    if flat:
+        return "its dialect has no words for it"
+    if invocation.session.no_session_persistence:
+        return "--no-session-persistence, and a host keeps what is said"
+    if invocation.session.resume and parse_uuid(invocation.session.resume) is None:
+        return "its session has no UUID"
+    return ""
+
+
+class Attached:
+    """One conversation of a frontend in a host: the one that lives, or a fresh one."""
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        settings: Settings,
+        installed: Mapping[str, str],
+        arguments: Sequence[str],
+        alone: Callable[[Invocation], Start],
+        *,
+        session: str,
+        living: Registered | None = None,
+    ) -> None:
+        self._invocation = invocation
+        self._settings = settings
+        self._installed = installed
+        self._arguments = arguments
+        self._alone = alone
+        self._session = session
+        self._living = living
+        self._started: Start | None = None
+
+    @property
+    def recorder(self) -> "Recorder | None":
+        """Of a run without the bridge; what a host says is in its own recordings."""
+        return None if self._started is None else self._started.recorder
+
+    def run(self, signals: "Signals") -> int:
+        """The conversation; the exit status. ShimError where it cannot begin."""
+        prompt, source = self._asked()
+        if prompt is not None:  # it is read once
+            self._invocation = self._invocation.with_flags(prompt=prompt)
+        signals.check()
+        try:
+            if self._living is not None:
+                try:
+                    return self._join(self._living, signals, prompt, source, own=False)
+                except EndedError:
+                    self._living = None
+                    if not self._settings.bridge.every:
+                        return self._run_alone(signals, "")
+            return self._join(self._begin(), signals, prompt, source, own=True)
+        except _NoHostError as error:
+            return self._run_alone(signals, str(error))
+
+    def _asked(self) -> "tuple[str | None, Source | None]":
+        """The one message of the command line, and our stdin where it brings messages or answers."""
+        from shim.channels.stdin import Source
+
+        invocation, limit = self._invocation, self._settings.max_inbound_bytes
+        if invocation.streams.input_format == "stream-json":
+            return None, Source(limit=limit)
+        if prompts(invocation) and invocation.prompt:
+            return invocation.prompt, Source(limit=limit)
+        return read_prompt(invocation, 0, limit), None
+
+    def _run_alone(self, signals: "Signals", why: str) -> int:
+        if why:
+            tell(ALONE.format(why=why))
+        self._started = self._alone(self._invocation)
+        return self._started.run(signals)
+
+    def _begin(self) -> Registered:
+        """A host of our own. ShimError where the conversation cannot begin at all."""
+        invocation, environment = self._invocation, os.environ
+        begun, asks = self._planned()
+        flags, forked = invocation.session, ""
+        session = self._session or flags.session_id or fresh_uuid()
+        if flags.fork_session:
+            named, _ = going_on(invocation, invocation.own.shim_vendor, begun.cwd, environment)
+            forked = parse_uuid(named or "") or ""
+        wanted = Wanted(
+            conversation_words(invocation),
+            self._installed,
+            begun.cwd,
+            begun.vendor.shown,
+            asks=asks,
+            forked=forked,
+            resumes=bool(self._session),
+        )
+        try:
+            return start(wanted, environment, session)
+        except LivingError:
+            found = registry.look_up(session, environment)
+            if found is None:
+                raise
+            return found
+        except FrontendError as error:
+            raise _NoHostError(str(error)) from None
+
+    def _planned(self) -> tuple[Start, bool]:
+        """What the host will start, which is nothing yet, and whether it asks. ShimError as a run would raise it."""
+        streams = self._invocation.with_flags(
+            input_format="stream-json", output_format="stream-json", verbose=True, permission_prompt_tool="stdio"
+        )
+        try:
+            begun = Start(streams, self._installed, self._arguments, launches=DryLauncher)
+            begun.plan()
+            return begun, True
+        except FrontendError:  # maybe of a vendor that asks nobody
+            streams = streams.with_flags(permission_prompt_tool=self._invocation.permissions.permission_prompt_tool)
+            begun = Start(streams, self._installed, self._arguments, launches=DryLauncher)
+            begun.plan()
+            return begun, False
+
+    def _join(
+        self, one: Registered, signals: "Signals", prompt: str | None, source: "Source | None", *, own: bool
+    ) -> int:
+        import anyio
+
+        signals.started = True
+
+        async def conversation() -> int:
+            link = await self._greeted(one, own=own)
+            try:
+                return await self._converse(one, link, signals, prompt, source, own=own)
+            finally:
+                link.close()
+
+        return anyio.run(conversation)
+
+    async def _greeted(self, one: Registered, *, own: bool) -> "Link":
+        """A connection to the host. EndedError for one that has ended meanwhile."""
+        from shim.bridge.link import HostGoneError, connect
+
+        name, partial = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude", self._invocation.streams.partial
+        try:
+            return await connect(one.session, os.environ, client=name, replay=False, partial=partial)
+        except HostGoneError as error:
+            self._wait_for_end(one)
+            if own:
+                raise MachineError(f"the session could not begin: {error.reason or 'its host has ended'}") from None
+            raise EndedError from None
+
+    def _wait_for_end(self, one: Registered) -> None:
+        """A host that is about to end is waited for: two must not have the same session of the vendor's."""
+        import time
+
+        end = time.monotonic() + GONE_SECONDS
+        while registry.alive(one.session, os.environ):
+            if time.monotonic() > end:
+                raise MachineError(
+                    f"the session {one.session} has a host that does not answer (pid {one.facts['pid']})",
+                    hint=f"`claude stop {one.id}` ends it",
+                )
+            time.sleep(0.05)
+
+    async def _converse(
+        self,
+        one: Registered,
+        link: "Link",
+        signals: "Signals",
+        prompt: str | None,
+        source: "Source | None",
+        *,
+        own: bool,
+    ) -> int:
+        from shim.bridge.attach.frontend import Frontend
+        from shim.bridge.attach.loop import AttachLoop
+        from shim.channels.stdout import Output, Stdout
+
+        streams, asked = self._invocation.streams, prompts(self._invocation)
+        frontend = Frontend(self._wants(), one.session, fresh_uuid, asked=asked)
+        frontend.framed(link.welcome)
+        if frontend.others_drive and frontend.busy:
+            raise BusyError(BUSY.format(id=one.id))
+        output = Output(streams.output_format, verbose=streams.verbose, stdout=Stdout())
+        loop = AttachLoop(frontend, link, output, prompt=prompt, source=source, ends=own)
+        return await loop.run(signals.pending)
+
+    def _wants(self) -> Wants:
+        streams = self._invocation.streams
+        ending = TERMINATORS[terminator(self._invocation, self._settings.terminator)]
+        return Wants(
+            partial=streams.partial,
+            replays=streams.replay_user_messages,
+            states=state_events(os.environ),
+            terminator=ending,
+            limit=self._settings.max_line_bytes,
+        )
+
+
+class _NoHostError(Exception):
+    """No host can be begun, for a reason that has nothing to do with the conversation."""

@@ -1,0 +1,198 @@
+"""The drop-in as a client of a session that lives on its own: what its frontend sees, and what becomes of the session.
+
+The vendor is a stand-in that prints what qwen 0.24.4 prints; one child of it stays for the conversation.
+"""
+
+import os
+import signal
+import subprocess
+
+import pytest
+from box import ASK, STREAM, ndjson
+from hosting_box import HostingBox
+
+from shim.bridge import registry
+from shim.bridge.link import connect_blocking
+from shim.core.bridge.frames import WATCH
+from tests.conversation.test_conversation import CONVERSE, U, request, responses, results, user
+from tests.conversation.test_two_way import ASKING, HELLO, INIT, answer, asks, calls, question, result, returns, says
+
+BRIDGE = {"SHIM_BRIDGE": "1"}
+STAYS = ["hear", "never"]
+
+
+def turn(words):
+    return ["out", ndjson(INIT, says(words), result(words))]
+
+
+ASKING_CHILD = (
+    *(HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hear", "control_response"]),
+    *(["out", ndjson(returns("done"))], turn("Ok."), STAYS),
+)
+
+
+@pytest.fixture
+def living(box):
+    """The box, whose hosts end with the test; its vendor answers "one" and "two", and stays."""
+    made = HostingBox(box)
+    made.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "two"], turn("Second."), STAYS)
+    yield made
+    made.close()
+
+
+def talk(living, *flags, **environment):
+    """A frontend that holds a conversation."""
+    return living.box.running(
+        *CONVERSE, *flags, stdin=subprocess.PIPE, environment={**living.environment, **environment}
+    )
+
+
+def begun(living):
+    """A session that lives, after a conversation of one message through the bridge, and what was seen of it."""
+    with talk(living, **BRIDGE) as running:
+        running.say(user("one"))
+        done = running.hang_up()
+    (one,) = living.sessions()
+    return one, done
+
+
+def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_stays(living):
+    one, done = begun(living)
+    assert (done.status, done.stderr) == (0, "")
+    assert [line["type"] for line in done.lines] == ["system", "assistant", "result"]
+    assert done.result["result"] == "First." and done.init["session_id"] == one.session
+    assert one.alive
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        ((), b"Second.\n"),
+        (("--output-format", "json"), b'"result":"Second."'),
+        (("--output-format", "json", "--verbose"), b'"result":"Second."'),
+        (STREAM, b'{"type":"message_stop"}\n'),
+    ],
+)
+def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(living, flags, shown):
+    one, _ = begun(living)
+    pid = living.children(one)
+    done = living.claude("-p", "two", "--resume", one.session, *flags)
+    assert (done.status, done.stderr) == (0, "")
+    assert shown in done.stdout and b"First." not in done.stdout
+    assert living.now(one).alive and living.children(one) == pid
+
+
+def test_the_last_session_of_the_folder_is_continued_where_it_lives(living):
+    one, _ = begun(living)
+    done = living.claude("-p", "two", "--continue", *STREAM)
+    assert done.result["result"] == "Second." and done.init["session_id"] == one.session
+    assert [line["type"] for line in done.lines] == ["system", "assistant", "result", "message_stop"]
+
+
+def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(living):
+    one, _ = begun(living)
+    with talk(living, "--resume", one.session, "--include-partial-messages", "--replay-user-messages") as running:
+        running.say(request("r1", "initialize"), user("two", uuid=U))
+        done = running.hang_up()
+    assert responses(done)["r1"]["response"]["current_permission_mode"] == "default"
+    kinds = [line["type"] for line in done.lines if line["type"] != "control_response"]
+    assert kinds[:2] == ["system", "user"] and "stream_event" in kinds and kinds[-1] == "result"
+    assert done.lines[2]["uuid"] == U
+
+
+def test_one_message_through_the_bridge_ends_its_session(living):
+    done = living.claude("-p", "one", **BRIDGE)
+    assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
+    (one,) = living.sessions()
+    assert living.ended(one).facts["state"] in ("stopped", "done")
+
+
+def test_a_frontend_that_is_killed_leaves_its_session(living):
+    with talk(living, **BRIDGE) as running:
+        running.say(user("one"))
+        running.read_until(b'"result":"First."')
+        running.signal(signal.SIGKILL)
+        running.status()
+    (one,) = living.sessions()
+    assert one.alive
+    assert living.claude("-p", "two", "--resume", one.session).stdout == b"Second.\n"
+
+
+def test_a_frontend_that_is_told_to_end_ends_its_session(living):
+    with talk(living, **BRIDGE) as running:
+        running.say(user("one"))
+        running.read_until(b'"result":"First."')
+        running.signal(signal.SIGTERM)
+        assert running.status() == 143
+    (one,) = living.sessions()
+    living.ended(one)
+
+
+def test_a_question_is_answered_by_the_frontend_while_another_client_watches(living):
+    living.vendor(*ASKING_CHILD)
+    with talk(living, *ASKING, **BRIDGE) as running:
+        running.say(user("go"))
+        asked = question(running)
+        (one,) = living.sessions()
+        with connect_blocking(one.session, living.variables, role=WATCH) as watcher:
+            running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))
+            settled = living.until(watcher, "settled")
+        done = running.hang_up()
+    assert settled["how"] == "allow" and done.result["result"] == "Ok."
+
+
+def test_a_question_that_somebody_else_answers_is_taken_back(living):
+    living.vendor(*ASKING_CHILD)
+    with talk(living, *ASKING, **BRIDGE) as running:
+        running.say(user("go"))
+        asked = question(running)
+        (one,) = living.sessions()
+        with connect_blocking(one.session, living.variables) as other:
+            other.say({"kind": "answer", "id": "1", "question": asked["request_id"], "decision": {"behavior": "deny"}})
+            living.until(other, "settled")
+        done = running.hang_up()
+    (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
+    assert cancelled["request_id"] == asked["request_id"]
+
+
+def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(living):
+    living.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
+    with talk(living, **BRIDGE) as running:
+        running.say(user("one"))
+        running.read_until(b"Begun.")
+        (one,) = living.sessions()
+        os.kill(one.facts["pid"], signal.SIGKILL)
+        done = running.finish()
+    assert done.status == 1 and done.result["is_error"]
+    assert "died in the middle of the turn" in done.result["errors"][0] and one.session in done.result["errors"][0]
+
+
+def test_where_no_host_can_be_begun_the_conversation_is_run_as_without_the_bridge(living):
+    living.box.state.mkdir(parents=True, mode=0o755)
+    living.box.state.chmod(0o755)
+    done = living.claude("-p", "one", **BRIDGE)
+    assert (done.status, done.stdout) == (0, b"First.\n")
+    assert done.stderr.startswith("the conversation is run without the bridge: ")
+
+
+def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(living):
+    done = living.claude(*ASK, "--permission-mode", "dontAsk", **BRIDGE, SHIM_VENDOR="cursor")
+    plain = living.claude(*ASK, "--permission-mode", "dontAsk", SHIM_VENDOR="cursor")
+    assert (done.status, done.stderr, done.result["errors"]) == (1, plain.stderr, plain.result["errors"])
+    assert living.sessions() == []
+
+
+def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_real_ones_sentence(living):
+    """B50"""
+    living.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
+    with talk(living, **BRIDGE) as running:
+        running.say(user("one"))
+        running.read_until(b"Begun.")
+        (one,) = living.sessions()
+        done = living.claude("-p", "two", "--resume", one.session, *STREAM)
+        text = living.claude("-p", "two", "--resume", one.session)
+        copy = registry.alive(one.session, living.variables)
+    assert done.status == 1 and done.stderr.startswith(f"Error: That session is running in the background ({one.id}). ")
+    assert done.result["is_error"] and done.result["errors"][0].startswith("Error: That session is running")
+    assert (text.status, text.stdout) == (1, b"") and copy
+    assert [line["result"] for line in results(done)[:-1]] == []

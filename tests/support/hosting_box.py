@@ -1,0 +1,69 @@
+"""A box whose sessions live on their own: its vendor, its hosts, and their ends."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from box import Box, Done
+from hosting import PATIENCE
+
+from shim.bridge import registry
+from shim.bridge.link import Link
+from shim.bridge.registry import Registered
+
+
+class HostingBox:
+    """`environment` is what is said beside the box's own; `variables` are all that a host and its clients have."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.environment: dict[str, str | None] = {"SHIM_VENDOR": "qwen"}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return self.box.environment(**self.environment)
+
+    def vendor(self, *steps: Any) -> None:
+        """The program of the vendor does these steps, each time that it is started."""
+        self.environment["SHIM_BIN"] = self.box.fake(*steps)
+
+    def claude(self, *arguments: str, **environment: str | None) -> Done:
+        """The drop-in, to its end."""
+        return self.box.claude(*arguments, **{**self.environment, **environment})
+
+    def sessions(self) -> list[Registered]:
+        return registry.sessions(self.variables)
+
+    def now(self, one: Registered) -> Registered:
+        """What is known of a session now."""
+        found = registry.look_up(one.session, self.variables)
+        assert found is not None
+        return found
+
+    def children(self, one: Registered) -> list[int]:
+        """The processes that a host has started, and that live."""
+        pid = self.now(one).facts["pid"]
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def until(self, link: Link, kind: str) -> dict[str, Any]:
+        """The next frame of a kind."""
+        return next(frame for frame in link.frames(PATIENCE) if frame["kind"] == kind)
+
+    def ended(self, one: Registered) -> Registered:
+        """Wait until a host has gone."""
+        deadline = time.monotonic() + PATIENCE
+        while (now := self.now(one)).alive:
+            assert time.monotonic() < deadline, now
+            time.sleep(0.01)
+        return now
+
+    def close(self) -> None:
+        """End every host, and wait until it has gone."""
+        living = [one for one in self.sessions() if one.alive]
+        for one in living:
+            if one.facts["pid"]:
+                os.kill(one.facts["pid"], signal.SIGTERM)
+        for one in living:
+            self.ended(one)
