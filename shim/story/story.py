@@ -98,6 +98,11 @@ class Story:
             return self.told(at, self._whole(at, "note", text=kind, name=kind, facts=request))
         return []
 
+    def settled(self, at: float, question: str, how: str, by: str) -> list[Change]:
+        """A question of a session that several frontends see was settled: `allow`, `deny`, or without an answer."""
+        said = {"response": {"behavior": how}} if how in ("allow", "deny") else {"subtype": how}
+        return self.told(at, self._answered(self._now(at), {"request_id": question, "by": by, **said}))
+
     def close(self, at: float) -> list[Change]:
         """The session is over: end all open steps."""
         at = self._now(at)

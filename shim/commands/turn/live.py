@@ -43,7 +43,7 @@ class LiveTurn:
         self._console = console
         self._person = person
         self._story = Story()
-        self._drawing = Drawing(console, self._story, live=True)
+        self._drawing = Drawing(console, self._story, live=True, asks=person is not None)
         self._process: subprocess.Popen[bytes]
         self._lines = LineSplitter(LINE_BYTES)
         self._began = time.monotonic()

@@ -4,7 +4,6 @@ All text of vendors and models goes through `printable` and is never parsed as m
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -15,10 +14,22 @@ from shim.story.edits import DiffLine, edit_of
 from shim.story.remarks import remark
 from shim.story.steps import MAIN, TODO, known
 from shim.story.story import Change, Step, Story, text_of
+from shim.story.terminal.arguments import (
+    ARGUMENT_CHARACTERS,
+    ASKS,
+    HIDDEN,
+    INDENT,
+    SIGNS,
+    cut_line,
+    name_of,
+    one_line,
+    plain,
+    shown_call,
+    whole,
+)
 from shim.story.terminal.paper import Paper
 from shim.story.terminal.sums import reasons, session_lines, turn_line
 
-ARGUMENT_CHARACTERS = 160
 ARGUMENT_LINES = 12  # of a command, or of further arguments
 OUTPUT_LINES = 8
 OUTPUT_CHARACTERS = 1200
@@ -29,30 +40,37 @@ NESTED = 10_000  # calls that are remembered for the depth of their agents
 ERRORS = 10  # texts of a turn that are not repeated as its reason
 QUOTED = 20  # characters of such a text, from which on the reason may also quote it
 DEPTH = 6  # levels of nested agents
-INDENT = 4
 NO_VENDOR = "none"  # answers a turn that could not begin
 
-# Arguments that are drawn in another way, or not at all.
-_HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source", "todos"))
-
 _COUNTED = ("repair", "unknown_event", "redaction")  # notes whose counts are also in the result
+_SETTLED = {
+    "allow": "allowed", "deny": "denied", "timeout": "nobody answered in time: denied", "cancelled": "withdrawn",
+    "interrupt": "withdrawn, the turn being interrupted", "ended": "denied, the session being over",
+}  # fmt: skip
 _MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "unanswered": ("…", "yellow")}
-_SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
 _TODO_STYLES = {"completed": "green", "in_progress": "yellow"}
 
 
 class Drawing:
     """Draws the changes of a story. `live`: show what is going on now; `thinking`: show it whole, not as one line;
-    `full`: do not cut output and diffs.
+    `full`: do not cut output and diffs; `asks`: a person answers, so that questions are not cut either.
     """
 
     def __init__(
-        self, console: Console, story: Story, *, live: bool = False, thinking: bool = False, full: bool = False
+        self,
+        console: Console,
+        story: Story,
+        *,
+        live: bool = False,
+        thinking: bool = False,
+        full: bool = False,
+        asks: bool = False,
     ) -> None:
         self._paper = Paper(console, live=live)
         self._story = story
         self._thinking = thinking
         self._full = full
+        self._asks = asks
         self._depths: dict[str, int] = {}
         self._running = Bounded[int, str](NESTED)
         self._asked: dict[str, float] = {}
@@ -168,14 +186,14 @@ class Drawing:
         if len(self._depths) < NESTED:
             self._depths[step.call] = self._depths.get(step.parent, 0) + 1
         main, others = self._arguments(step)
-        head = Text("● ", style="cyan").append(_name(step), style="bold")
+        head = Text("● ", style="cyan").append(name_of(step), style="bold")
         self._paper.line(head.append(f"  {main[0]}", style="not bold default") if main else head, indent)
         for line in (*main[1:], *others):
             self._paper.line(Text(line, style="dim"), indent + INDENT)
         if step.name == "TodoWrite":
             self._todos(step, indent + INDENT)
         self._last = "call", step.number
-        self._running[step.number] = _name(step)
+        self._running[step.number] = name_of(step)
         self._wait()
 
     def _arguments(self, step: Step) -> tuple[list[str], list[str]]:
@@ -183,9 +201,9 @@ class Drawing:
         first = next((name for name in MAIN if isinstance(step.input.get(name), str)), None)
         main = self._cut(step.input[first], ARGUMENT_LINES) if first else []
         others = [
-            _one_line(f"{name}: {_plain(value)}")
+            one_line(f"{name}: {plain(value)}")
             for name, value in step.input.items()
-            if name != first and name not in _HIDDEN and value not in (None, False, "")
+            if name != first and name not in HIDDEN and value not in (None, False, "")
         ]
         return main, others if self._full or len(others) <= ARGUMENT_LINES else [
             *others[:ARGUMENT_LINES],
@@ -197,7 +215,7 @@ class Drawing:
         for todo in todos if isinstance(todos, list) else ():
             if isinstance(todo, Mapping):
                 status = str(todo.get("status"))
-                line = _one_line(f"{TODO.get(status, '☐')} {_plain(todo.get('content'))}")
+                line = one_line(f"{TODO.get(status, '☐')} {plain(todo.get('content'))}")
                 self._paper.line(Text(line, style=_TODO_STYLES.get(status, "")), indent)
 
     def _outcome(self, step: Step) -> None:
@@ -221,9 +239,9 @@ class Drawing:
         limit = len(lines) if self._full else DIFF_LINES
         for sign, text in lines[:limit]:
             if sign != "@":
-                self._paper.line(Text(_cut_line(f"{sign} {printable(text)}"), style=_SIGNS[sign]), indent)
+                self._paper.line(Text(cut_line(f"{sign} {printable(text)}"), style=SIGNS[sign]), indent)
             else:
-                self._paper.line(Text(printable(text), style=_SIGNS[sign]), indent)
+                self._paper.line(Text(printable(text), style=SIGNS[sign]), indent)
         if len(lines) > limit:
             self._paper.line(Text(f"… {counted(len(lines) - limit, 'more line')}", style="dim"), indent)
 
@@ -241,15 +259,21 @@ class Drawing:
         self._space("question", step)
         if len(self._asked) < NESTED:
             self._asked[step.call] = step.at
-        self._paper.line(Text("? may it run ", style="yellow").append(shown_call(step)), self._indent(step))
+        what = "it asks you" if step.name == ASKS and self._asks else f"may it run {shown_call(step)}"
+        self._paper.line(Text("? ", style="yellow").append(what), self._indent(step))
+        for line in whole(step) if self._asks else ():
+            self._paper.line(line, self._indent(step) + INDENT)
 
     def _answer(self, step: Step) -> None:
         waited = step.at - self._asked.pop(step.call, step.at)
-        words = {"allow": "allowed", "deny": "denied"}.get(step.text, step.text)
+        words = _SETTLED.get(step.text, step.text)
         response = step.facts.get("response")
         why = response.get("message") if isinstance(response, Mapping) else None
-        text = f"→ {words} after {waited:.1f} s" + (f": {why}" if isinstance(why, str) and why else "")
-        self._paper.line(Text(_one_line(text), style="yellow"), self._indent(step) + 2)
+        by = step.facts.get("by")
+        text = f"→ {words}{f' by {by}' if by else ''} after {waited:.1f} s" + (
+            f": {why}" if isinstance(why, str) and why else ""
+        )
+        self._paper.line(Text(one_line(text), style="yellow"), self._indent(step) + 2)
         self._last = "answer", step.number
 
     def _note(self, step: Step) -> None:
@@ -311,7 +335,7 @@ class Drawing:
             return found
         kept, size = list[str](), 0
         for line in found[:lines]:
-            kept.append(_cut_line(line))
+            kept.append(cut_line(line))
             size += len(kept[-1])
             if size > OUTPUT_CHARACTERS:
                 break
@@ -330,34 +354,3 @@ _DRAWN = {
     "error": Drawing._error,
     "result": Drawing._result,
 }
-
-
-def shown(arguments: Mapping[str, Any]) -> str:
-    """A call's arguments in one line: the main one, or all."""
-    for name in MAIN:
-        if isinstance(arguments.get(name), str):
-            return _one_line(arguments[name])
-    return _one_line(", ".join(f"{name}={_plain(value)}" for name, value in arguments.items()))
-
-
-def shown_call(step: Step) -> str:
-    """A call in one line."""
-    return " ".join(filter(None, (_name(step), shown(step.input))))
-
-
-def _name(step: Step) -> str:
-    return _one_line(step.name) or "?"
-
-
-def _plain(value: object) -> str:
-    text = value if isinstance(value, str) else str(value)
-    return text[: 4 * ARGUMENT_CHARACTERS]
-
-
-def _one_line(text: str) -> str:
-    return _cut_line(printable(text).replace("\n", " ⏎ "))
-
-
-def _cut_line(text: str) -> str:
-    more = len(text) - ARGUMENT_CHARACTERS
-    return text if more <= 0 else f"{text[:ARGUMENT_CHARACTERS]}… ({more} more characters)"

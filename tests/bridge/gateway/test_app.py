@@ -152,7 +152,7 @@ def test_who_comes_asks_what_may_be_done(web):
 def test_the_page_and_its_files_are_for_everybody(web):
     page = web.get("/", role=None)
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
-    for name in ("look.css", "steps.js", "index.js"):
+    for name in ("look.css", "steps.js", "page.js"):
         assert web.get(f"/assets/{name}", role=None).status == 200
     for name in ("..%2fapp.py", "app.py", "index.html%00", "nothing.js"):
         assert web.get(f"/assets/{name}", role=None).status == 404

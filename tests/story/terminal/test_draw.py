@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support import case, parse, translate_case
-from telling import INIT, Event, call, delta, result, returned, said, start, text, user
+from telling import INIT, Event, asked, call, delta, result, returned, said, start, text, user
 
 from shim.story.story import Story
-from shim.story.terminal.draw import ARGUMENT_CHARACTERS, ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing, shown
+from shim.story.terminal.arguments import ARGUMENT_CHARACTERS, shown
+from shim.story.terminal.draw import ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing
 
 
 def drawn(*events: Event, **options: Any) -> str:
@@ -196,3 +197,60 @@ def test_a_session_that_does_nothing_is_drawn_as_nothing():
 )
 def test_arguments_are_one_line(arguments, expected):
     assert shown(arguments) == expected
+
+
+# -- what a person is asked ------------------------------------------------------------------------------------------
+
+
+def question(name: str, **arguments: Any) -> list[str]:
+    """The lines of a question, where a person answers."""
+    return rows(asked("q", "c", name, **arguments), asks=True)
+
+
+def test_a_call_that_one_line_says_is_asked_about_in_one_line():
+    assert question("Bash", command="touch x") == ["? may it run Bash touch x"]
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [{"command": "ls" + " " * 200 + "; rm -rf ~"}, {"command": "ls\n" * 50 + "rm -rf ~"},
+     {"command": "ls", "env": {"a": [{"b": "rm -rf ~"}]}}, {"other": "rm -rf ~"}],
+)  # fmt: skip
+def test_all_that_would_run_is_shown_where_a_person_answers(hidden):
+    assert any("rm -rf ~" in row for row in question("Bash", **hidden))
+
+
+def test_a_change_of_a_file_is_asked_about_with_all_of_its_lines():
+    content = "".join(f"line {number}\n" for number in range(200))
+    shown = question("Write", file_path="a.py", content=content)
+    assert shown[1] == "    file_path: a.py" and "    + line 199" in shown
+    shown = question("Edit", file_path="a.py", old_string="a\n", new_string="b\n", content="rm -rf ~")
+    assert "    - a" in shown and "    + b" in shown and "    content: rm -rf ~" in shown
+
+
+def test_what_is_too_long_to_be_shown_is_said_to_be():
+    assert "say no to what you cannot read" in question("Bash", command="x\n" * 600_000)[-1]
+
+
+def test_a_question_to_the_person_is_shown_with_its_options():
+    asks = {"question": "Which\ncolour?", "options": [{"label": "red", "description": "warm"}, {"label": "blue"}]}
+    assert question("AskUserQuestion", questions=[asks | {"multiSelect": True}]) == [
+        "? it asks you",
+        "    Which",
+        "    colour?",
+        "      1  red  warm",
+        "      2  blue",
+        "      (several may be chosen)",
+    ]
+    assert "questions" in question("AskUserQuestion", questions="none")[1]
+
+
+def test_who_settled_a_question_is_said():
+    console, story = Console(file=io.StringIO(), _environ={}), Story()
+    drawing = Drawing(console, story)
+    for how, by in (("allow", "the page"), ("timeout", "")):
+        for change in (*story.event(1, asked("q", "c")), *story.settled(3, "q", how, by)):
+            drawing.change(change)
+    assert isinstance(console.file, io.StringIO)
+    answers = [row.strip() for row in console.file.getvalue().split("\n") if "→" in row]
+    assert answers == ["→ allowed by the page after 2.0 s", "→ nobody answered in time: denied after 0.0 s"]

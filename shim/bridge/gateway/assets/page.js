@@ -1,0 +1,145 @@
+// The page: where it is, whether the server is there, keys and colours, and the beginning.
+
+// What an address shows: "" the list, "new" the start of a session, "s/ID" a session.
+function followAddress() {
+  const address = location.hash.slice(1);
+  if (takeToken(address)) return;
+  if (document.body.dataset.view === "login") return;
+  const found = /^s\/([0-9A-Za-z%._-]{1,100})$/.exec(address);
+  const id = found ? decodeURIComponent(found[1]) : "";
+  if (id && id === shown.id) return;
+  const before = document.body.dataset.view;
+  if (id) {
+    document.body.dataset.view = "session";
+    showSession(id);
+  } else if (address === "new") showBegin();
+  else showNothing();
+  drawList();
+  if (id || before === "session" || before === "begin") find(id ? "main" : address === "new" ? "prompt" : "list").focus({ preventScroll: true });
+}
+
+/** A token in the address is exchanged for a cookie, and taken out of the address and of the history. */
+function takeToken(address) {
+  const token = new URLSearchParams(address).get("token");
+  if (!token) return false;
+  history.replaceState(null, "", location.pathname);
+  enter(token);
+  return true;
+}
+
+/** Say whether the server is there; once it is again, streams go on at once. */
+function reached(is) {
+  const line = find("line");
+  if (is === line.hidden) return;
+  line.hidden = is;
+  line.textContent = is ? "" : "Reconnecting … What you type is kept.";
+  document.body.classList.toggle("away", !is);
+  if (is) {
+    tell("Connected again");
+    if (shown.stream) shown.stream.again();
+  }
+}
+
+function comeBack() {
+  look();
+  if (shown.stream) shown.stream.again();
+}
+
+// -- keys ------------------------------------------------------------------------------------------------------------
+
+const KEYS = {
+  "?": ["this list", showKeys],
+  s: ["the list of sessions", () => (matchMedia("(max-width: 50rem)").matches ? (location.hash = "#") : (document.querySelector("#list a[aria-current], #list a") || find("list")).focus())],
+  j: ["the next session", () => neighbour(1)],
+  k: ["the session before", () => neighbour(-1)],
+  n: ["start a session", () => (location.hash = "#new")],
+  "/": ["filter the sessions", () => find("filter").focus()],
+  q: ["the open question", () => find("asked") && find("asked").firstElementChild && find("asked").firstElementChild.focus()],
+  m: ["your message", () => find("text") && find("text").focus()],
+  e: ["show earlier steps", () => find("earlier") && !find("earlier").hidden && showEarlier()],
+};
+
+function neighbour(by) {
+  const links = [...document.querySelectorAll("#list a")];
+  const at = links.findIndex((link) => link.dataset.id === shown.id);
+  const next = links[Math.max(0, Math.min(links.length - 1, at + by))];
+  if (next) location.hash = next.getAttribute("href");
+}
+
+function showKeys() {
+  const dialog = find("keys");
+  const single = element("input", { type: "checkbox", id: "single" });
+  single.checked = kept(localStorage, "keys") !== "off";
+  single.addEventListener("change", () => keep(localStorage, "keys", single.checked ? "" : "off"));
+  dialog.replaceChildren(
+    element("h2", { id: "keys-title" }, "Keys"),
+    element("dl", null, Object.entries(KEYS).map(([key, [words]]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, words)))),
+    element("dl", null, [["Enter", "send"], ["Shift Enter", "a new line"], ["Tab", "from one thing to the next"]].map(([key, words]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, words)))),
+    element("label", { class: "option" }, single, element("span", null, "Single keys do this while nothing is typed")),
+    element("div", { class: "tools" }, element("button", { type: "button", class: "plain", onclick: leave }, "Log out"), element("span", { class: "gap" }), element("button", { type: "button", class: "strong", onclick: () => dialog.close() }, "Close")),
+  );
+  if (!dialog.open) dialog.showModal();
+}
+
+async function leave() {
+  await ask("POST", "/logout", {}).catch(() => null);
+  find("keys").close();
+  leaveSession();
+  askForToken();
+}
+
+function listenToKeys() {
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.matches && event.target.matches("textarea, input, select");
+    if (event.key === "Escape" && typing && event.target.id === "filter") {
+      event.target.value = "";
+      drawList();
+      event.target.blur();
+    }
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    const known = KEYS[event.key];
+    if (!known || kept(localStorage, "keys") === "off" || document.body.dataset.view === "login") return;
+    event.preventDefault();
+    known[1]();
+  });
+}
+
+function listenToTheme() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const button = find("theme");
+  const apply = () => {
+    const chosen = kept(localStorage, "theme");
+    const dark = chosen ? chosen === "dark" : system.matches;
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    button.setAttribute("aria-pressed", String(dark));
+    button.title = dark ? "Light mode" : "Dark mode";
+  };
+  button.addEventListener("click", () => {
+    const wanted = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    keep(localStorage, "theme", (wanted === "dark") === system.matches ? "" : wanted);
+    apply();
+  });
+  system.addEventListener("change", apply);
+  apply();
+}
+
+// -- the beginning ------------------------------------------------------------------------------------------------------
+
+listenToTheme();
+listenToKeys();
+find("help").addEventListener("click", showKeys);
+find("filter").addEventListener("input", drawList);
+find("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address is the session's
+  (find("scroll") || find("main")).focus();
+});
+addEventListener("hashchange", followAddress);
+addEventListener("online", comeBack);
+addEventListener("offline", () => {
+  reached(false);
+  if (shown.stream) shown.stream.cut();
+});
+document.addEventListener("visibilitychange", () => !document.hidden && comeBack());
+listenToBell();
+if (!takeToken(location.hash.slice(1))) begin();
+document.documentElement.dataset.ready = "yes";

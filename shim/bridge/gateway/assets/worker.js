@@ -1,0 +1,12 @@
+// Shows the page's notifications where a browser takes them from a worker only, and leads back to the page. Keeps nothing.
+
+self.addEventListener("notificationclick", (event) => {
+  event.notification.close();
+  const address = `/#s/${encodeURIComponent((event.notification.data || {}).id || "")}`;
+  event.waitUntil(
+    self.clients.matchAll({ type: "window", includeUncontrolled: true }).then((pages) => {
+      const page = pages.find((one) => new URL(one.url).origin === self.location.origin);
+      return page ? page.focus().then((one) => one.navigate(address).catch(() => {})) : self.clients.openWindow(address);
+    }),
+  );
+});

@@ -1,0 +1,149 @@
+"""A call's name and arguments as a person reads them: in one line, in a few, or whole where they are asked about.
+
+All of it is `printable`, and is drawn as text only (threats: terminal).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+from rich.text import Text
+
+from shim.core.reading.account import printable
+from shim.story.edits import edit_of
+from shim.story.steps import MAIN, Step
+
+ARGUMENT_CHARACTERS = 160
+WHOLE_CHARACTERS = 1_000_000  # of a call that is asked about; no frontend's question is longer
+TOO_LONG = "… and more, which is too long to be shown: say no to what you cannot read"
+INDENT = 4
+ASKS = "AskUserQuestion"
+QUESTIONS = 20  # of one call that are read; a real one has at most four
+OPTIONS = 50  # of one question
+SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
+
+# Arguments that are drawn in another way, or not at all.
+HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source", "todos"))
+# Arguments of an editor that its change says.
+_CHANGE = {
+    "Edit": ("old_string", "new_string"), "MultiEdit": ("edits",), "Write": ("content",),
+    "NotebookEdit": ("new_source",),
+}  # fmt: skip
+
+
+def shown(arguments: Mapping[str, Any]) -> str:
+    """A call's arguments in one line: the main one, or all."""
+    for name in MAIN:
+        if isinstance(arguments.get(name), str):
+            return one_line(arguments[name])
+    return one_line(", ".join(f"{name}={plain(value)}" for name, value in arguments.items()))
+
+
+def shown_call(step: Step) -> str:
+    """A call in one line."""
+    return " ".join(filter(None, (name_of(step), shown(step.input))))
+
+
+def name_of(step: Step) -> str:
+    return one_line(step.name) or "?"
+
+
+def plain(value: object) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return text[: 4 * ARGUMENT_CHARACTERS]
+
+
+def one_line(text: str) -> str:
+    return cut_line(printable(text).replace("\n", " ⏎ "))
+
+
+def cut_line(text: str) -> str:
+    more = len(text) - ARGUMENT_CHARACTERS
+    return text if more <= 0 else f"{text[:ARGUMENT_CHARACTERS]}… ({more} more characters)"
+
+
+# -- what a call asks ----------------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """One question. `options` are labels with what they mean; `several` may be chosen."""
+
+    text: str
+    options: tuple[tuple[str, str], ...]
+    several: bool = False
+
+
+def asked_of(arguments: Mapping[str, Any]) -> list[Asked]:
+    """The questions of a call, as far as they can be read."""
+    found = arguments.get("questions")
+    return [
+        Asked(str(one["question"]), tuple(_options(one.get("options"))), one.get("multiSelect") is True)
+        for one in (found if isinstance(found, list) else ())[:QUESTIONS]
+        if isinstance(one, Mapping) and one.get("question")
+    ]
+
+
+def _options(said: Any) -> list[tuple[str, str]]:
+    return [
+        (str(one["label"]), str(one.get("description") or ""))
+        for one in (said if isinstance(said, list) else ())[:OPTIONS]
+        if isinstance(one, Mapping) and one.get("label")
+    ]
+
+
+# -- whole -----------------------------------------------------------------------------------------------------------
+
+
+def whole(step: Step) -> list[Text]:
+    """All that a call would do, where its one line does not say it; for what asks a person, its questions."""
+    if step.name == ASKS and (asked := asked_of(step.input)):
+        return [line for one in asked for line in _asks(*one)]
+    if len(step.input) <= 1 and shown(step.input) == shown_whole(step.input):
+        return []
+    lines, size = list[Text](), 0
+    for line in _lines(step):
+        size += len(line)
+        if size > WHOLE_CHARACTERS:
+            return [
+                *lines,
+                Text("… and more, which is too long to be shown: say no to what you cannot read", style="red"),
+            ]
+        lines.append(line)
+    return lines
+
+
+def shown_whole(arguments: Mapping[str, Any]) -> str:
+    """The only argument, where one line can say it."""
+    value = next(iter(arguments.values()), "")
+    return printable(value) if isinstance(value, str) and next(iter(arguments), "") in ("", *MAIN) else "\n"
+
+
+def _lines(step: Step) -> Iterator[Text]:
+    change = edit_of(step)
+    for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN):
+        if change and name in _CHANGE.get(step.name, ()):
+            continue
+        text = (
+            value if isinstance(value, str) else orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+        )
+        first, *rest = printable(text).split("\n")
+        head = Text(f"{one_line(name)}: ", style="dim").append(first, style="not dim")
+        yield head if not rest else Text(f"{one_line(name)}:", style="dim")
+        for line in (first, *rest) if rest else ():
+            yield Text(f"  {line}")
+    for sign, text in change or ():
+        yield Text(printable(text) if sign == "@" else f"{sign} {printable(text)}", style=SIGNS[sign])
+
+
+def _spelled(value: object) -> str:
+    return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+
+
+def _asks(text: str, options: tuple[tuple[str, str], ...], several: bool) -> Iterator[Text]:
+    for line in printable(text).split("\n"):
+        yield Text(line, style="bold")
+    for number, (label, about) in enumerate(options, 1):
+        option = Text(f"  {number}  ", style="cyan").append(one_line(label), style="not dim default")
+        yield option.append(f"  {one_line(about)}" if about else "", style="dim not cyan")
+    if several:
+        yield Text("  (several may be chosen)", style="dim")

@@ -1,0 +1,58 @@
+"""The files of the page: what they never do, whatever a session says. A browser tries what they do (tests/e2e)."""
+
+import os
+import re
+
+from shim.bridge.gateway.app import ASSETS, DRAWING, SHARED
+
+OWN = sorted(os.listdir(ASSETS))
+SCRIPTS = [name for name in OWN if name.endswith(".js")]
+
+
+def read(name, folder=ASSETS):
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def test_no_script_makes_elements_or_code_of_words():
+    for name in SCRIPTS:
+        script = read(name)
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "srcdoc",
+        ):
+            assert word not in script, f"{name}: {word}"
+
+
+def test_nothing_is_written_into_the_page_itself():
+    page = read("index.html")
+    assert not re.search(r"<style|\son[a-z]+=|\sstyle=|javascript:", page)
+    assert all(inside == "" for inside in re.findall(r"<script[^>]*>([^<]*)</script>", page))
+
+
+def test_no_file_of_another_server_is_asked_for():
+    for name in OWN:
+        found = re.findall(
+            r"(?:https?:)?//[a-z][^\s\"'`]*", re.sub(r"^\s*//.*|\s// .*", "", read(name), flags=re.MULTILINE)
+        )
+        assert [one for one in found if not one.startswith("http://www.w3.org/")] == [], name
+
+
+def test_the_page_asks_for_files_that_there_are():
+    asked = re.findall(r'(?:src|href)="/assets/([^"]+)"', read("index.html"))
+    assert len(asked) > 10
+    for name in asked:
+        assert os.path.exists(os.path.join(DRAWING if name in SHARED else ASSETS, name)), name
+    assert {name for name in SCRIPTS if name != "worker.js"} <= set(asked)
+
+
+def test_what_is_kept_in_the_browser_is_no_token():
+    for name in SCRIPTS:
+        script = read(name)
+        assert "localStorage" not in script.replace("kept(localStorage", "").replace("keep(localStorage", ""), name
+        assert not re.search(r'keep\([a-zA-Z]+, "?(token|cookie)', script), name

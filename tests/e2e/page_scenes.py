@@ -1,0 +1,114 @@
+"""Scenes of the page of living sessions: hosts that stand in for real ones and play what a picture or a test needs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich_session import NEW, OLD, SESSION, Script, everything, long
+from web import StandIn
+
+HOUR = 3_600_000
+NOW = round(time.time() * 1000)
+COMMAND = "python -m pytest -q tests/test_posts.py --maxfail=1 && git commit -am 'Load the authors at once'"
+TESTS = {"toolName": "Bash", "ruleContent": "python -m pytest:*"}
+RULES = [{"type": "addRules", "behavior": "allow", "destination": "session", "rules": [TESTS]}]
+CHOICE = [
+    {
+        "question": "Which cache shall the list of posts use?",
+        "header": "Cache",
+        "multiSelect": False,
+        "options": [
+            {"label": "None", "description": "One query for a page is quick enough"},
+            {"label": "In memory", "description": "A minute, bounded by the number of pages"},
+            {"label": "Redis", "description": "Shared by all workers; one more thing to run"},
+        ],
+    }
+]
+
+
+def lines_of(script: Script, *, until: int | None = None) -> Iterator[dict[str, Any]]:
+    """What a host says of a script: whole lines, the prompts replayed."""
+    for _, letter, line in script.moments[:until]:
+        event = json.loads(line) if isinstance(line, bytes) else line
+        if letter == "i" and event.get("type") == "user":
+            yield {**event, "isReplay": True, "session_id": SESSION}
+        elif letter == "O" and event.get("type") not in ("stream_event", "control_request"):
+            yield event
+
+
+def playing(session: str, script: Script, **facts: Any) -> StandIn:
+    """A host that has said all of a script."""
+    host = StandIn(session, **facts)
+    for line in lines_of(script):
+        host.lines.append((NOW - 600_000 + 1000 * len(host.lines), json.dumps(line).encode()))
+    return host
+
+
+def session_id(number: int) -> str:
+    """A session's UUID."""
+    return f"{number * 0x1F3B57D9 % 2**32:08x}-3fc4-4552-9501-5efd4f447c62"
+
+
+def renamed(host: StandIn, number: int, **facts: Any) -> StandIn:
+    """The same as another session."""
+    host.facts.update(id=session_id(number)[:8], session=session_id(number), **facts)
+    return host
+
+
+def working() -> StandIn:
+    """A session in mid-turn."""
+    facts = {"name": "Make the list of posts faster", "vendor": "qwen", "cwd": "/home/you/blog", "version": "0.1.0"}
+    facts |= {"state": "working", "status": "busy", "detail": "Edit posts.py"}
+    return playing(session_id(2), everything(), **facts, created=NOW - HOUR, started=NOW - HOUR)
+
+
+def asking(**request: Any) -> StandIn:
+    """A session that asks whether a command may run."""
+    facts = {"name": "Commit the faster list", "vendor": "codex", "status": "waiting", "state": "blocked"}
+    facts |= {"waitingFor": "permission prompt", "needs": f"approve Bash: {COMMAND}"}
+    host = renamed(working(), 3, **facts)
+    command = {"command": COMMAND, "description": "Run the tests, then commit"}
+    host.ask("q1", **{"tool_name": "Bash", "input": command, "permission_suggestions": RULES, **request})
+    return host
+
+
+def choosing() -> StandIn:
+    """A session whose model asks for a choice."""
+    host = asking(tool_name="AskUserQuestion", input={"questions": CHOICE}, permission_suggestions=None)
+    needs = "answer: Which cache shall the list of posts use? (None · In memory · Redis)"
+    return renamed(host, 4, vendor="claude", name="Choose a cache", waitingFor="input needed", needs=needs)
+
+
+def editing() -> StandIn:
+    """A session that asks whether a file may be changed."""
+    change = {"file_path": "/home/you/blog/posts.py", "old_string": OLD, "new_string": NEW}
+    host = asking(tool_name="Edit", input=change)
+    return renamed(host, 5, vendor="gemini", name="One query for a page", needs="approve Edit: /home/you/blog/posts.py")
+
+
+def others() -> list[StandIn]:
+    """What else stands in the list."""
+    rows = [
+        ("pi", "Update the dependencies", "/home/you/shop", "working", "busy", "Bash npm test"),
+        ("opencode", "Explain the build", "/home/you/shop", "done", "idle", "The build has three stages"),
+        ("demo", "make greet.py nicer", "/home/you/hello", "done", "idle", "Done: `greet` is typed"),
+        ("qwen", "Translate the manual", "/home/you/blog", "failed", None, "API Error: 429 rate limited"),
+        ("claude", "Find the memory leak", "/srv/api", "stopped", None, ""),
+        ("codex", "Write the release notes", "/home/you/shop", "done", None, "The notes are in CHANGES.md"),
+    ]
+    names = ("vendor", "name", "cwd", "state", "status", "detail")
+    hosts = []
+    for number, row in enumerate(rows, 6):
+        facts = dict(zip(names, row, strict=True))
+        when = {"created": NOW - number * HOUR, "started": NOW - number * HOUR, "alive": row[4] is not None}
+        script = Script().prompt(row[1]).init().text(row[5]).result(row[5])
+        hosts.append(playing(session_id(number), script, **facts, **when))
+    return hosts
+
+
+def endless(calls: int) -> StandIn:
+    """A session of four lines for each call."""
+    return playing(session_id(12), long(calls), name="Read everything", vendor="qwen", status="idle", state="done")
