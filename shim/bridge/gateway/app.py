@@ -2,7 +2,8 @@
 
     GET  /                       the page; /assets/NAME are its files
     GET  /openapi.json           this list, for programs
-    POST /login {token}          a cookie for a token, {role: "drive"|"watch"}; POST /logout {} ends it
+    POST /login {token}          a cookie for a token, {role: "drive"|"watch", proof}; with the cookie every request has
+                                 the proof as its header X-Shim-Page. POST /logout {} ends the cookie
     GET  /me                     {role, version, vendors: [names]}
     GET  /sessions               {sessions: [SESSION…]}, the last begun first
     GET  /sessions/ID            SESSION; ID is the short id or the UUID
@@ -164,8 +165,9 @@ class Gateway:
         role = tokens.role(token)
         if role is None:
             raise Refused(401, "this token is unknown; `shim bridge token` shows the one that is good")
-        cookie = set_cookie(self._names, tokens.cookie(role, self._names.place))
-        return _json({"role": role}, headers={"set-cookie": cookie})
+        place = self._names.place
+        cookie = set_cookie(self._names, tokens.cookie(role, place))
+        return _json({"role": role, "proof": tokens.proof(role, place)}, headers={"set-cookie": cookie})
 
     # -- with a token ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,15 @@ OPEN = frozenset(("/", "/openapi.json", "/login"))  # what has nothing of a sess
 ASSETS = "/assets/"
 METHODS = frozenset(("GET", "HEAD", "POST"))
 COOKIE_SECONDS = 30 * 24 * 60 * 60
-ONCE = (b"host", b"origin", b"authorization", b"content-type", b"content-length")  # of two, which one would count?
+PROOF = b"x-shim-page"  # what a page shows beside its cookie
+ONCE = (
+    PROOF,
+    b"host",
+    b"origin",
+    b"authorization",
+    b"content-type",
+    b"content-length",
+)  # of two, which one would count?
 
 RULES = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -161,12 +169,12 @@ class Gate:
             if role is None:
                 raise Refused(401, "this token is unknown; `shim bridge token` shows the one that is good")
             return Visitor(role, lambda: self._tokens.current().role(token.strip()) == role), False
-        value = self._cookie(headers.get(b"cookie", ""))
+        cookie, proof = self._cookie(headers.get(b"cookie", "")), headers.get(PROOF, "")
         place = self._names.place
-        role = self._tokens.current().role_of_cookie(value, place) if value else None
+        role = self._tokens.current().role_of_page(cookie, proof, place) if cookie else None
         if role is None:
             raise Refused(401, "nothing is shown without a token; `shim bridge token` shows it")
-        return Visitor(role, lambda: self._tokens.current().role_of_cookie(value, place) == role), True
+        return Visitor(role, lambda: self._tokens.current().role_of_page(cookie, proof, place) == role), True
 
     def _cookie(self, header: str) -> str:
         """The value of our cookie, "" if there is none."""

@@ -24,9 +24,10 @@ def document() -> dict[str, Any]:
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "shim-PORT"},
+                "proof": {"type": "apiKey", "in": "header", "name": "X-Shim-Page"},
             }
         },
-        "security": [{"bearer": []}, {"cookie": []}],
+        "security": [{"bearer": []}, {"cookie": [], "proof": []}],
         "paths": {
             "/login": {"post": {**_post("A cookie for a token", {"token": _TEXT}, ["token"]), "security": []}},
             "/logout": {"post": _post("End the cookie", {})},

@@ -1,6 +1,7 @@
 """The tokens of the gateway: one that may drive, one that may only watch. They are kept in the state directory.
 
-A browser gets a cookie for a token, which is made from the token: a new token ends the cookies of the old one.
+A browser gets a cookie for a token, and a proof that its page keeps, because a browser sends a cookie to every port of
+a name: to whatever another user listens with, too. Both are made from the token, and end with it.
 """
 
 import hashlib
@@ -35,10 +36,17 @@ class Tokens(NamedTuple):
 
     def cookie(self, role: Role, place: str) -> str:
         """The value of the cookie for a role at `place`, the gateway's name and port."""
-        return _cookie(self.drive if role == "drive" else self.watch, place)
+        return _made("cookie", self.drive if role == "drive" else self.watch, place)
 
-    def role_of_cookie(self, value: str, place: str) -> Role | None:
-        return self._role(value, _cookie(self.drive, place), _cookie(self.watch, place))
+    def proof(self, role: Role, place: str) -> str:
+        """What a page shows beside the cookie, at each request."""
+        return _made("proof", self.drive if role == "drive" else self.watch, place)
+
+    def role_of_page(self, cookie: str, proof: str, place: str) -> Role | None:
+        """What a page may do with a cookie and its proof; None unless both are good for the same token."""
+        by_cookie = self._role(cookie, self.cookie("drive", place), self.cookie("watch", place))
+        by_proof = self._role(proof, self.proof("drive", place), self.proof("watch", place))
+        return by_cookie if by_cookie == by_proof else None
 
     def _role(self, given: str, drive: str, watch: str) -> Role | None:
         # Both are compared, in constant time: how long it takes says nothing about either.
@@ -50,8 +58,8 @@ def _same(given: str, known: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), known.encode())
 
 
-def _cookie(token: str, place: str) -> str:
-    return hmac.new(token.encode(), f"cookie of {place}".encode(), hashlib.sha256).hexdigest()
+def _made(what: str, token: str, place: str) -> str:
+    return hmac.new(token.encode(), f"{what} of {place}".encode(), hashlib.sha256).hexdigest()
 
 
 class TokenFile:

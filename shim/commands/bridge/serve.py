@@ -58,7 +58,7 @@ def _tell(address: str, tokens: "TokenFile") -> None:
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
         return
-    whole = f"{address}#{tokens.current().drive}"
+    whole = f"{address}#token={tokens.current().drive}"
     sys.stdout.write(f"{whole}\n")
     if address.startswith(LOOPBACK):
         sys.stdout.write("This machine alone can open it. For a phone: `shim help bridge`.\n")

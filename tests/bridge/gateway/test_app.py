@@ -160,10 +160,10 @@ def test_the_page_and_its_files_are_for_everybody(web):
 
 def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
     answered = web.post("/login", {"token": web.tokens.current().watch}, role=None)
-    assert answered.json == {"role": "watch"}
+    assert answered.json["role"] == "watch"
     cookie = answered.headers["set-cookie"]
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Path=/" in cookie and "Domain" not in cookie
-    given = {"Cookie": cookie.partition(";")[0]}
+    given = {"Cookie": cookie.partition(";")[0], "X-Shim-Page": answered.json["proof"]}
     assert web.get("/me", role=None, headers=given).json["role"] == "watch"
     ended = web.post("/logout", role=None, headers={**given, "Origin": f"http://{web.host}"})
     assert ended.status == 200 and "Max-Age=0" in ended.headers["set-cookie"]

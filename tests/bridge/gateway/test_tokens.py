@@ -24,26 +24,38 @@ def test_the_file_is_for_us_alone(tokens, tmp_path):
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_a_new_token_ends_the_old_one_and_its_cookie_and_no_other(tokens, tmp_path):
+def page(tokens, role, place="here:1"):
+    """What a page of a role shows: its cookie and its proof."""
+    return tokens.cookie(role, place), tokens.proof(role, place)
+
+
+def test_a_new_token_ends_the_old_one_and_its_pages_and_no_other(tokens, tmp_path):
     old = tokens.current()
     elsewhere = TokenFile({"SHIM_STATE": str(tmp_path / "state")})
     new = elsewhere.replace("drive")
     assert tokens.current() == new and new.watch == old.watch
     assert new.role(old.drive) is None and new.role(new.drive) == "drive" and new.role(old.watch) == "watch"
-    assert new.role_of_cookie(old.cookie("drive", "here:1"), "here:1") is None
-    assert new.role_of_cookie(old.cookie("watch", "here:1"), "here:1") == "watch"
+    assert new.role_of_page(*page(old, "drive"), "here:1") is None
+    assert new.role_of_page(*page(old, "watch"), "here:1") == "watch"
 
 
 def test_a_cookie_is_no_token_and_is_good_for_one_place(tokens):
     found = tokens.current()
-    cookie = found.cookie("drive", "here:1")
-    assert found.role(cookie) is None and found.drive not in cookie
-    assert found.role_of_cookie(cookie, "here:1") == "drive" and found.role_of_cookie(cookie, "here:2") is None
+    cookie, proof = page(found, "drive")
+    assert found.role(cookie) is None and found.role(proof) is None and cookie != proof
+    assert found.role_of_page(cookie, proof, "here:1") == "drive"
+    assert found.role_of_page(cookie, proof, "here:2") is None
+
+
+def test_a_cookie_alone_opens_nothing(tokens):
+    found = tokens.current()
+    for proof in ("", "x", found.proof("watch", "here:1"), found.cookie("drive", "here:1"), found.drive):
+        assert found.role_of_page(found.cookie("drive", "here:1"), proof, "here:1") is None
 
 
 @pytest.mark.parametrize("given", ["", "x", "\udcff", "ä" * 50, "x" * 100_000])
 def test_whatever_is_given_instead_of_a_token_is_unknown(tokens, given):
-    assert tokens.current().role(given) is None and tokens.current().role_of_cookie(given, "here:1") is None
+    assert tokens.current().role(given) is None and tokens.current().role_of_page(given, given, "here:1") is None
 
 
 def test_tokens_are_compared_in_constant_time(monkeypatch):

@@ -71,7 +71,7 @@ def test_a_terminal_gets_the_token_in_the_address_once(box):
     words = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
     with on_terminal(words, env=box.environment(), cwd=str(box.cwd), patience=PATIENCE) as terminal:
         drawn = terminal.until("Ctrl-C ends the server")
-        assert re.search(ADDRESS.pattern + "#" + re.escape(token), drawn) and "This machine alone" in drawn
+        assert re.search(ADDRESS.pattern + "#token=" + re.escape(token), drawn) and "This machine alone" in drawn
         with open(f"/proc/{terminal.process.pid}/cmdline", "rb") as file:
             assert token.encode() not in file.read()
         with open(f"/proc/{terminal.process.pid}/environ", "rb") as file:

@@ -47,7 +47,7 @@ function askForToken(wrong = "") {
 async function enter(token) {
   document.body.dataset.view = "wait";
   try {
-    await ask("POST", "/login", { token });
+    proof.keep((await ask("POST", "/login", { token })).proof);
   } catch (refused) {
     document.body.dataset.view = "wait";
     askForToken(refused.status === 401 || refused.status === 403 ? "This token is not good: it was replaced, or a part of it is missing." : refused.message);

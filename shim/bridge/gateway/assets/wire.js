@@ -13,6 +13,19 @@ class Refused extends Error {
   }
 }
 
+/** What shows that this page asks. A browser sends the cookie to every port of a name; this is kept for one port alone. */
+const proof = {
+  value: "",
+  keep(value) {
+    this.value = value;
+    keep(localStorage, "proof", value);
+  },
+  header() {
+    const value = this.value || kept(localStorage, "proof");
+    return value ? { "X-Shim-Page": value } : {};
+  },
+};
+
 /** What the server answers, as JSON. Throws Refused. */
 async function ask(method, path, body) {
   const stop = new AbortController();
@@ -20,7 +33,7 @@ async function ask(method, path, body) {
   let status = 0;
   let told = null;
   try {
-    const headers = body === undefined ? {} : { "Content-Type": "application/json" };
+    const headers = { ...proof.header(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
     const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: stop.signal, cache: "no-store", redirect: "error" });
     status = answer.status;
     told = await answer.json().catch(() => null);
@@ -97,7 +110,7 @@ class Stream {
     this.stop = new AbortController();
     let timer = setTimeout(() => this.stop.abort(), SILENCE_MS);
     try {
-      const headers = { Accept: "text/event-stream", ...(this.last ? { "Last-Event-ID": this.last } : {}) };
+      const headers = { ...proof.header(), Accept: "text/event-stream", ...(this.last ? { "Last-Event-ID": this.last } : {}) };
       const answer = await fetch(this.path, { headers, signal: this.stop.signal, cache: "no-store", redirect: "error" });
       if (answer.status === 401) askForToken();
       if (answer.status === 204) return new Refused(204);
