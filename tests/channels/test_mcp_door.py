@@ -236,7 +236,7 @@ async def test_a_wrong_ticket_opens_nothing():
 async def test_another_user_is_turned_away(monkeypatch):
     frontend = Frontend(lambda message: {})
     async with frontend.serving() as entry:
-        monkeypatch.setattr(module.os, "getuid", lambda: os.geteuid() + 1)
+        monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
         with connected(entry) as link:
             link.setblocking(False)
             await anyio.wait_readable(link)
