@@ -57,6 +57,15 @@ def answers(folder: str) -> bool:
     return True
 
 
+def identity(folder: str) -> tuple[int, int] | None:
+    """Which file is there now: a later socket of the same name is another one."""
+    try:
+        status = os.lstat(os.path.join(folder, NAME))
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def remove(folder: str) -> None:
     """Remove the name of a socket, and where a long path made it one, what it leads to."""
     path = os.path.join(folder, NAME)

@@ -7,8 +7,8 @@ from itertools import count
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.bridge.ends import HubSource
-from shim.bridge.hub_runner import Connection, HubRunner
+from shim.bridge.host.ends import HubSource
+from shim.bridge.host.runner import Connection, HubRunner
 from shim.channels.mcp.socket_folder import same_user
 from shim.core.bridge.frames import frame
 from shim.core.reading.lines import LineSplitter

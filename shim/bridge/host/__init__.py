@@ -1,0 +1,1 @@
+"""The host: one process a session."""

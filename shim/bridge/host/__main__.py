@@ -1,0 +1,119 @@
+"""The host of one session: the conversation loop of the drop-in, with a hub in the place of stdin and stdout.
+
+A process of its own: `python -m shim.bridge.host FOLDER LOCK SOCKET`, which `start.py` begins. The last two are
+descriptors that it inherits, and so is its environment.
+"""
+
+import os
+import socket
+import sys
+from contextlib import suppress
+
+from shim.bridge import registry, sockets
+from shim.bridge.host.life import LOG, STOPPED, Facts, Life
+from shim.bridge.start import Wanted
+from shim.channels import early_signals
+from shim.channels.raw_output import tell
+from shim.channels.signals import Signals, StoppedError
+from shim.conversation.decide import Start
+from shim.core.bridge.frames import frame
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
+from shim.core.errors import ShimError
+from shim.state import store
+
+SHOWN_ENDS = (143, 129)  # statuses of a conversation that a signal ended
+PENDING = 1000  # connections that are told why a host could not begin
+
+
+def main(arguments: list[str]) -> int:
+    """Run one life: `FOLDER LOCK SOCKET`, the last two are descriptors. The exit status."""
+    folder, lock, listening = arguments[0], int(arguments[1]), socket.socket(fileno=int(arguments[2]))
+    for descriptor in (lock, listening.fileno()):
+        os.set_inheritable(descriptor, False)
+    early_signals.listen()
+    facts, signals, place = Facts(folder), Signals(), sockets.identity(folder)
+    status, recorder = 1, None
+    try:
+        signals.listen()
+        wanted = _wanted(folder)
+        os.chdir(wanted.cwd)
+        start = Start(_invocation(folder, facts, wanted), wanted.installed, wanted.arguments)
+        recorder = start.recorder
+        life = Life(folder, facts, start, wanted, listening)
+        signals.check()
+        status = start.run(signals, life)
+        facts.end("failed" if status and status not in SHOWN_ENDS else STOPPED, life.stdout.reason or None)
+    except StoppedError:
+        facts.end(STOPPED)
+    except Exception as error:
+        signals.started = True
+        hint = f" ({error.hint})" if isinstance(error, ShimError) and error.hint else ""
+        reason = f"{error}{hint}" if isinstance(error, ShimError | OSError) else f"the shim failed: {error!r}"
+        tell(f"{reason}\n")
+        _refuse(listening, reason)
+        facts.end("failed", reason)
+    finally:
+        if sockets.identity(folder) == place:
+            sockets.remove(folder)
+        listening.close()
+        if recorder is not None:
+            signals.listen_again()
+            recorder.close(lambda: True)
+    return status
+
+
+def _wanted(folder: str) -> Wanted:
+    known = registry.read_start(folder) or {}
+    return Wanted(**{key: value for key, value in known.items() if key in Wanted._fields})
+
+
+def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
+    """The command line of this life: stream-json both ways, all that a client may want, and the session."""
+    os.environ["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"  # the hub tells by them what waits
+    session = os.path.basename(folder)
+    invocation = parse(wanted.arguments, dialect="claude")
+    asks = {"permission_prompt_tool": "stdio"} if wanted.asks else {}
+    if wanted.resumes and _goes_on(folder, session, facts):
+        of = {"resume": session, "session_id": None, "fork_session": False}
+    elif wanted.forked:
+        of = {"resume": wanted.forked, "fork_session": True, "session_id": session}
+    else:
+        of = {"resume": None, "session_id": session, "fork_session": False}
+    return invocation.with_flags(
+        prompt=None,
+        print_mode=True,
+        input_format="stream-json",
+        output_format="stream-json",
+        verbose=True,
+        partial=True,
+        replay_user_messages=True,
+        continue_last=False,
+        shim_dialect="claude",
+        shim_terminator="none",
+        **of,
+        **asks,
+    )
+
+
+def _goes_on(folder: str, session: str, facts: Facts) -> bool:
+    """Whether the vendor has the session: a life that ended before its first turn left none."""
+    if facts.known["generation"] == 1 or store.look_up(session, os.environ) is not None:
+        return True
+    logs = os.path.join(folder, LOG)
+    return facts.known["vendor"] == "claude" and os.path.isdir(logs) and bool(os.listdir(logs))
+
+
+def _refuse(listening: socket.socket, reason: str) -> None:
+    """Tell those who wait at the socket why there is no session."""
+    listening.setblocking(False)
+    with suppress(OSError):
+        for _ in range(PENDING):
+            link, _ = listening.accept()
+            with link, suppress(OSError):
+                link.setblocking(False)
+                link.send(frame("bye", reason=reason))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,118 @@
+"""The backends of the log port: the suite for each, and what only casts have: files, limits and faults."""
+
+import os
+from itertools import count
+
+import orjson
+import pytest
+from log_suite import LogSuite, MemoryLog, line, numbers, said
+
+from shim.bridge import cast_log
+from shim.bridge.cast_log import READ_BYTES, CastLog
+from shim.commands.cli import app
+from shim.core.bridge.log import NOTED, Record
+
+pytestmark = pytest.mark.anyio
+
+
+class TestMemoryLog(LogSuite):
+    @pytest.fixture(autouse=True)
+    def _kept(self):
+        self.kept = []
+
+    def opened(self, generation):
+        return MemoryLog(generation, self.kept, READ_BYTES)
+
+
+class TestCastLog(LogSuite):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.folder = str(tmp_path / "log")
+
+    def opened(self, generation):
+        return CastLog(self.folder, generation)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return str(tmp_path / "log")
+
+
+def test_a_file_that_is_full_is_followed_by_another(folder):
+    log = CastLog(folder, 1, file_bytes=1000)
+    for number in range(1, 101):
+        log.append(said(number))
+    assert len(os.listdir(folder)) > 5
+    assert numbers(log.read(0, 200)) == list(range(1, 101)) == numbers(CastLog(folder, 2).read(0, 200))
+
+
+def test_the_oldest_files_go_beyond_the_limit(folder):
+    log = CastLog(folder, 1, file_bytes=1000, log_bytes=5000)
+    for number in range(1, 1001):
+        log.append(said(number))
+    size = sum(entry.stat().st_size for entry in os.scandir(folder))
+    assert size < 6000 and log.first > 900
+    assert numbers(log.read(0, 2000)) == list(range(log.first, 1001))
+
+
+def test_a_line_that_a_kill_cut_off_is_not_there(folder):
+    CastLog(folder, 1).append(said(1, 2, 3))
+    (path,) = (entry.path for entry in os.scandir(folder))
+    whole = os.path.getsize(path)
+    for size in range(whole - 100, whole):
+        os.truncate(path, size)
+        log = CastLog(folder, 2)
+        assert numbers(log.read(0, 9)) == [1, 2][: log.last] and log.last in (1, 2)
+        with open(path, "ab") as file:
+            file.truncate(whole)
+    assert os.path.getsize(path) == whole
+
+
+def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder, monkeypatch):
+    log = CastLog(folder, 1)
+    log.append(said(1))
+    (path,) = (entry.path for entry in os.scandir(folder))
+    before, calls = os.path.getsize(path), count()
+
+    def full(descriptor, data):
+        os.write(descriptor, data[:20])
+        next(calls)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cast_log, "write_all", full)
+    with pytest.raises(OSError, match="No space"):
+        log.append(said(2))
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="No space"):
+        log.append(said(2))
+    assert os.path.getsize(path) == before and next(calls) == 1
+    assert numbers(log.read(0, 9)) == [1] and log.last == 1
+
+
+def test_the_files_are_casts(folder, capsys):
+    log = CastLog(folder, 1, {"vendor": "demo", "cwd": "/repo"}, file_bytes=2000)
+    for number in range(1, 200):
+        log.append([*said(number), Record(NOTED, number, b'{"kind":"driver","client":"a"}')])
+    log.close()
+    for entry in os.scandir(folder):
+        with pytest.raises(SystemExit) as ended:
+            app(["cast", "verify", entry.path])
+        assert ended.value.code == 0, capsys.readouterr().out
+
+
+def test_a_file_that_is_no_log_is_passed_over(folder):
+    CastLog(folder, 1).append(said(1))
+    for name, text in (("000002-0000000002.cast", b"{}"), ("000003-0000000002.cast", b'{"shimcast":1}'), ("x", b"")):
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(text + b"\n")
+    os.mkfifo(os.path.join(folder, "000004-0000000002.cast"))
+    log = CastLog(folder, 5)
+    assert log.last == 1 and numbers(log.read(0, 9)) == [1]
+
+
+def test_the_header_says_where_the_numbers_begin(folder):
+    CastLog(folder, 1).append(said(1, 2))
+    CastLog(folder, 2).append(said(3, at=5))
+    with open(os.path.join(folder, "000002-0000000003.cast"), "rb") as file:
+        assert orjson.loads(file.readline())["bridge"] == {"generation": 2, "first": 3, "at": 8}
+    assert line(3) in CastLog(folder, 3).read(2, 9)[0].line

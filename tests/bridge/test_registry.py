@@ -1,0 +1,129 @@
+"""Which sessions live, which did, and what is kept of them: files alone, without a host."""
+
+import os
+import time
+
+import pytest
+
+from shim.bridge import lock, registry, sockets
+from shim.core.errors import FrontendError
+
+SESSION = "0123abcd-0000-4000-8000-000000000001"
+OTHER = "0123ffff-0000-4000-8000-000000000002"
+FACTS = {"protocol": 1, "created": 5, "started": 6, "pid": 7, "generation": 1, "state": "working", "status": "busy",
+         "vendor": "demo", "cwd": "/repo", "name": "x", "waitingFor": None, "needs": None}  # fmt: skip
+
+
+@pytest.fixture
+def environment(tmp_path):
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    return {"SHIM_STATE": str(state)}
+
+
+def keep(environment, session=SESSION, **facts):
+    """A session without a host."""
+    folder = registry.make_folder(session, environment)
+    registry.write_facts(folder, {**FACTS, **facts, "session": session, "id": session[:8]})
+    return folder
+
+
+def test_a_session_is_found_by_its_uuid_and_by_how_it_begins(environment):
+    keep(environment)
+    keep(environment, OTHER, created=9)
+    assert [one.session for one in registry.sessions(environment)] == [OTHER, SESSION]
+    for word, found in (
+        (SESSION, [SESSION]), (SESSION.upper(), [SESSION]), ("0123a", [SESSION]), ("0123", [OTHER, SESSION]),
+        ("9", []), ("", []), ("../0123abcd", []), (OTHER.replace("2", "3"), []),
+    ):  # fmt: skip
+        assert [one.session for one in registry.find(word, environment)] == found, word
+
+
+def test_a_dead_host_that_was_at_work_has_failed(environment):
+    for state, told in (("working", "failed"), ("blocked", "failed"), ("done", "done"), ("stopped", "stopped")):
+        folder = keep(environment, state=state)
+        with sockets.listen(folder):
+            pass
+        one = registry.look_up(SESSION, environment)
+        assert one is not None and not one.alive
+        assert (one.facts["state"], one.facts["status"], one.facts["pid"]) == (told, None, None)
+        assert not os.path.lexists(os.path.join(folder, sockets.NAME))
+        assert registry.read_facts(folder) == one.facts
+
+
+def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment):
+    folder = keep(environment, pid=2**22 + 1)
+    held = lock.take(folder)
+    with sockets.listen(folder):
+        one = registry.look_up(SESSION, environment)
+        assert one is not None and one.alive and one.facts["state"] == "working"
+        assert os.path.lexists(os.path.join(folder, sockets.NAME))
+    os.close(held.descriptor)
+
+
+def test_a_process_id_that_lives_again_is_no_sign_of_life(environment):
+    keep(environment, pid=os.getpid())
+    one = registry.look_up(SESSION, environment)
+    assert one is not None and not one.alive and one.facts["state"] == "failed"
+
+
+def test_facts_of_any_kind_are_read_without_a_fault(environment):
+    folder = keep(environment)
+    for text in (b"", b"[]", b"{", b'{"pid":"x","state":7,"created":null}', b"\xff"):
+        with open(os.path.join(folder, registry.FACTS), "wb") as file:
+            file.write(text)
+        one = registry.look_up(SESSION, environment)
+        assert one is None or (one.facts["state"], one.facts["pid"], one.facts["created"]) == ("failed", None, 0)
+
+
+def test_what_is_no_session_is_passed_over(environment):
+    keep(environment)
+    top = registry.bridge_directory(environment)
+    os.mkdir(os.path.join(top, "web"))
+    os.mkdir(os.path.join(top, OTHER))
+    open(os.path.join(top, SESSION + ".tmp"), "w").close()
+    assert [one.session for one in registry.sessions(environment)] == [SESSION]
+
+
+def test_an_id_never_becomes_a_path(environment):
+    for word in ("..", "../..", "/etc", "a" * 36, SESSION + "/"):
+        with pytest.raises(ValueError, match="no UUID"):
+            registry.folder_of(word, environment)
+        assert registry.look_up(word, environment) is None
+
+
+def test_only_what_ended_long_ago_is_tidied_away(environment):
+    old, fresh, living = (f"{number:08}-0000-4000-8000-000000000000" for number in range(3))
+    long_ago = time.time() - 31 * 86400
+    for session in (old, fresh, living):
+        folder = keep(environment, session, state="done", status=None, pid=None)
+        os.makedirs(os.path.join(folder, "log"))
+        if session != fresh:
+            os.utime(os.path.join(folder, registry.FACTS), (long_ago, long_ago))
+    held = lock.take(registry.folder_of(living, environment))
+    assert registry.tidy(environment, days=30) == 1
+    assert sorted(one.session for one in registry.sessions(environment)) == [fresh, living]
+    os.close(held.descriptor)
+
+
+def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
+    monkeypatch.setattr(lock, "TAKE_SECONDS", 0.05)
+    folder = keep(environment)
+    held = lock.take(folder)
+    assert not registry.remove(registry.look_up(SESSION, environment))
+    os.close(held.descriptor)
+    assert registry.remove(registry.look_up(SESSION, environment)) and not os.path.exists(folder)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_a_folder_that_others_may_enter_keeps_no_session(environment, mode):
+    os.chmod(environment["SHIM_STATE"], mode)
+    with pytest.raises(FrontendError, match="no session can live on its own") as refused:
+        registry.make_folder(SESSION, environment)
+    assert "SHIM_STATE" in refused.value.hint
+
+
+def test_facts_and_folders_are_for_their_owner_alone(environment):
+    folder = keep(environment)
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    assert os.stat(os.path.join(folder, registry.FACTS)).st_mode & 0o777 == 0o600

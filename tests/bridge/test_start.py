@@ -1,0 +1,179 @@
+"""Starting hosts: at once, twice, many, again, and where none can be started."""
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from hosting import until, until_result
+
+from shim.bridge import lock, registry, start
+from shim.bridge.link import HostGoneError, ask_once
+from shim.bridge.start import LivingError, Wanted, respawn
+from shim.core.errors import FrontendError
+
+SESSION = "0123abcd-0000-4000-8000-000000000001"
+
+
+def test_a_session_is_registered_before_its_host_is_up(hosts):
+    one = hosts.start("make it so")
+    assert one.alive and one.facts["state"] == "working" and one.facts["pid"] is None
+    assert hosts.now(one).alive and one.facts["name"] == "make it so"
+    assert (one.id, len(one.session)) == (one.session[:8], 36)
+
+
+def test_without_a_prompt_it_waits_for_one(hosts):
+    one = hosts.start()
+    assert (one.facts["state"], one.facts["needs"]) == ("blocked", "send a prompt to start")
+
+
+def test_of_two_starts_of_a_session_one_wins(hosts, monkeypatch):
+    monkeypatch.setattr(lock, "TAKE_SECONDS", 0.2)
+    outcomes = []
+
+    def begin():
+        try:
+            outcomes.append(hosts.start(session=SESSION).session)
+        except LivingError as error:
+            outcomes.append(error.hint)
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count(SESSION) == 1 and sum("claude attach 0123abcd" in one for one in outcomes) == 7
+    with hosts.link(registry.look_up(SESSION, hosts.environment)) as link:
+        assert link.welcome["generation"] == 1
+
+
+def test_the_folder_and_the_environment_are_the_callers(hosts):
+    hosts.environment["SHIM_RECORD"] = str(hosts.cwd / "casts")
+    os.mkdir(hosts.cwd / "casts")
+    one = hosts.start("hi")
+    with hosts.link(one) as link:
+        until_result(link)
+        assert link.welcome["cwd"] == str(hosts.cwd)
+    assert len(os.listdir(hosts.cwd / "casts")) == 1
+
+
+def test_a_host_holds_nothing_of_its_callers(hosts):
+    """Its caller's pipes end with the caller, whatever that had left open for its children."""
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    one = hosts.start()
+    os.close(writing)
+    with hosts.link(one):
+        assert os.read(reading, 1) == b""
+    os.close(reading)
+    pid = hosts.now(one).facts["pid"]
+    assert os.getsid(pid) == pid
+    files = {number: os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1, 2)}
+    assert files[0] == os.devnull and files[1] == files[2] == os.path.join(one.folder, "stderr.log")
+
+
+def test_the_next_life_goes_on_with_the_vendors_session(hosts):
+    one = hosts.start("hi")
+    with hosts.link(one) as link:
+        first = until_result(link)
+    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    ended = hosts.ended(one)
+    again = respawn(ended, hosts.environment, {"role": "user", "content": "and now?"})
+    assert again.facts["generation"] == 2 and again.session == one.session
+    with hosts.link(again, partial=False) as link:
+        assert link.welcome["number"] >= len(first)
+        both = until_result(link) + until_result(link)
+    assert [line["type"] for line in both].count("result") == 2
+    inits = [line for line in both if line.get("subtype") == "init"]
+    assert {line["session_id"] for line in inits} == {one.session} and len(inits) == 2
+
+
+def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
+    one = hosts.start()
+    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    again = respawn(hosts.ended(one), hosts.environment, {"role": "user", "content": "hi"})
+    with hosts.link(again) as link:
+        assert until_result(link)[-1]["subtype"] == "success"
+
+
+def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hosts):
+    hosts.environment["SHIM_VENDOR"] = "qwen"
+    hosts.environment["PATH"] = "/nowhere"
+    one = hosts.start("hi")
+    with pytest.raises(HostGoneError, match="qwen"):
+        hosts.link(one)
+    now = hosts.ended(one)
+    assert now.facts["state"] == "failed" and "qwen" in now.facts["detail"]
+    with open(os.path.join(one.folder, "stderr.log")) as file:
+        assert "qwen" in file.read()
+
+
+def test_a_folder_that_is_gone_is_told(hosts):
+    one = hosts.start("hi", cwd=str(hosts.cwd / "gone"))
+    now = hosts.ended(one)
+    assert now.facts["state"] == "failed" and "gone" in now.facts["detail"]
+
+
+def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
+    def read_only(path, *arguments, **options):
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    monkeypatch.setattr(os, "makedirs", read_only)
+    with pytest.raises(FrontendError, match="Read-only file system") as refused:
+        hosts.start("hi")
+    assert "SHIM_STATE" in refused.value.hint
+    monkeypatch.undo()
+    one = registry.make_folder(SESSION, hosts.environment)
+    monkeypatch.setattr(registry, "write_facts", read_only)
+    with pytest.raises(FrontendError, match="Read-only file system"):
+        hosts.start("hi", session=SESSION)
+    monkeypatch.undo()
+    assert os.listdir(one) in (["lock"], ["lock", "start.json"], ["start.json", "lock"])
+    hosts.start(session=SESSION)
+
+
+def test_fifty_starts_at_once_are_fifty_sessions(hosts):
+    script = (
+        "import os, sys; from shim.bridge.start import Wanted, start;"
+        "print(start(Wanted(cwd=os.getcwd()), os.environ).session)"
+    )
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", script], env=hosts.environment, cwd=hosts.cwd, stdout=subprocess.PIPE
+        )
+        for _ in range(50)
+    ]
+    said = {process.communicate()[0].decode().strip() for process in started}
+    assert len(said) == 50 == len(registry.sessions(hosts.environment))
+    for one in registry.sessions(hosts.environment):
+        assert one.alive
+        with hosts.link(one) as link:
+            until(link, "synced")
+
+
+def test_what_a_start_imports_is_little():
+    """`claude --bg` returns at once: no loop, nothing that draws, nothing of the conversation."""
+    script = "import sys, shim.bridge.start; print(*sorted(sys.modules))"
+    ran = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, check=True, text=True)
+    heavy = {"anyio", "asyncio", "typer", "rich", "structlog", "subprocess", "tempfile", "shim.conversation.decide"}
+    assert not heavy & set(ran.stdout.split())
+
+
+def test_a_start_that_is_not_known_any_more_says_so(hosts):
+    one = hosts.start()
+    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    ended = hosts.ended(one)
+    os.unlink(os.path.join(one.folder, registry.START))
+    with pytest.raises(FrontendError, match="not known any more"):
+        respawn(ended, hosts.environment)
+
+
+def test_what_wanted_says_is_kept_for_the_next_life(hosts):
+    one = hosts.start(arguments=["--model", "demo-2"], name="mine")
+    kept = registry.read_start(one.folder)
+    assert Wanted(**{key: kept[key] for key in Wanted._fields}).arguments == ["--model", "demo-2"]
+    assert hosts.now(one).facts["name"] == "mine"
+    assert os.stat(os.path.join(one.folder, registry.START)).st_mode & 0o777 == 0o600
+    assert start.STDERR in os.listdir(one.folder)

@@ -1,0 +1,163 @@
+"""What every backend of the log port has to do, as tests: a class to inherit, which is told how to open a log."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import anyio
+import pytest
+
+from shim.core.bridge.log import HEARD, NOTED, SAID, Entry, Log, Record
+
+LINE = b'{"type":"system","n":%d,"text":"%b"}'
+QUESTION = b'{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}'
+
+
+def line(number: int, text: bytes = b"\xc3\xa9") -> bytes:
+    return LINE % (number, text)
+
+
+def said(*numbers: int, at: int = 1_700_000_000_000, text: bytes = b"\xc3\xa9") -> list[Record]:
+    """Records of whole lines."""
+    return [Record(SAID, at + number, line(number, text), number) for number in numbers]
+
+
+class LogSuite:
+    """`opened` gives the log of one life; the next call gives that of the next one, with what the former ones said."""
+
+    def opened(self, generation: int) -> Log:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def log(self) -> Iterator[Log]:
+        yield self.opened(1)
+
+    def test_a_log_begins_empty(self, log):
+        assert (log.first, log.last) == (1, 0)
+        assert log.read(0, 10) == []
+
+    def test_what_was_appended_is_read_as_it_was(self, log):
+        log.append(said(1, 2))
+        log.append(said(3))
+        at = 1_700_000_000_000
+        assert log.read(0, 10) == [Entry(number, 1, at + number, line(number)) for number in (1, 2, 3)]
+        assert (log.first, log.last) == (1, 3)
+
+    def test_a_read_begins_behind_a_number_and_has_an_end(self, log):
+        for number in range(1, 301):
+            log.append(said(number))
+        assert numbers(log.read(150, 5)) == [151, 152, 153, 154, 155]
+        assert numbers(log.read(298, 5)) == [299, 300]
+        assert log.read(300, 5) == [] == log.read(1000, 5)
+
+    def test_questions_answers_and_notes_have_no_number(self, log):
+        note = b'{"kind":"settled","question":"q","by":"a","how":"allow"}'
+        heard = Record(HEARD, 3, b'{"type":"user"}')
+        log.append([*said(1), Record(SAID, 2, QUESTION), heard, Record(NOTED, 4, note), *said(2)])
+        assert numbers(log.read(0, 10)) == [1, 2] and log.last == 2
+
+    def test_a_line_of_any_size_is_whole(self, log):
+        text = b"0123456789\xe2\x82\xac" * 400_000
+        log.append(said(1, text=text))
+        log.append(said(2))
+        (first,) = log.read(0, 1)
+        assert first.line == line(1, text) and numbers(log.read(1, 9)) == [2]
+
+    def test_a_line_that_only_speaks_of_the_protocol_has_a_number(self, log):
+        spoken = b'{"type":"assistant","text":"\\"control_request\\" is {\\"type\\":\\"keep_alive\\"}"}'
+        log.append([Record(SAID, 1, spoken, 1)])
+        assert [entry.line for entry in log.read(0, 9)] == [spoken]
+
+    def test_any_bytes_of_a_line_come_back(self, log):
+        lines = [b'{"type":"x","s":"%b"}' % piece for piece in (b"\\u0000", b"\x7f", b"\xff\xfe", b"\xe2\x80\xa8")]
+        log.append([Record(SAID, number, data, number) for number, data in enumerate(lines, 1)])
+        assert [entry.line for entry in log.read(0, 9)] == lines
+
+    def test_times_never_go_back(self, log):
+        log.append([*said(1, at=9000), *said(2, at=5000), *said(3, at=9500)])
+        times = [entry.at for entry in log.read(0, 9)]
+        assert times == sorted(times) and times[0] == 9001
+
+    def test_numbers_go_on_in_the_next_life(self, log):
+        log.append(said(1, 2))
+        after = self.opened(2)
+        assert after.last == 2
+        after.append(said(3))
+        read = after.read(0, 9)
+        assert [(entry.generation, entry.number) for entry in read] == [(1, 1), (1, 2), (2, 3)]
+
+    def test_a_life_that_said_nothing_leaves_no_hole(self, log):
+        self.opened(2)
+        third = self.opened(3)
+        third.append(said(1))
+        assert numbers(third.read(0, 9)) == [1]
+
+    def test_a_read_is_bounded_in_bytes(self, log):
+        log.append(said(*range(1, 9), text=b"x" * 1_000_000))
+        assert 1 <= len(log.read(0, 8)) < 8
+
+    async def test_a_follower_sees_what_was_and_what_comes(self, log):
+        log.append(said(1, 2))
+        seen = list[int]()
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+
+                async def follow() -> None:
+                    async for entries in log.follow(0):
+                        seen.extend(numbers(entries))
+                        if seen[-1] == 4:
+                            return
+
+                tasks.start_soon(follow)
+                while seen != [1, 2]:
+                    await anyio.lowlevel.checkpoint()
+                log.append(said(3))
+                log.append(said(4))
+        assert seen == [1, 2, 3, 4]
+
+
+def numbers(entries: Sequence[Entry]) -> list[int]:
+    """The numbers of entries."""
+    return [entry.number for entry in entries]
+
+
+class MemoryLog:
+    """A log in memory: the plainest backend, for the tests of what stands on the port."""
+
+    def __init__(self, generation: int, kept: list[Entry], read_bytes: float = math.inf) -> None:
+        self._generation = generation
+        self._kept = kept
+        self._read_bytes = read_bytes
+        self._news = anyio.Event()
+
+    @property
+    def first(self) -> int:
+        return self._kept[0].number if self._kept else 1
+
+    @property
+    def last(self) -> int:
+        return self._kept[-1].number if self._kept else 0
+
+    def append(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if record.number:
+                at = max(record.at, self._kept[-1].at if self._kept else 0)
+                self._kept.append(Entry(record.number, self._generation, at, record.data))
+        self._news.set()
+        self._news = anyio.Event()
+
+    def read(self, after: int, most: int) -> Sequence[Entry]:
+        found, size = list[Entry](), 0
+        for entry in self._kept:
+            if entry.number > after and len(found) < most and size < self._read_bytes:
+                found.append(entry)
+                size += len(entry.line)
+        return found
+
+    async def follow(self, after: int):
+        while True:
+            news = self._news
+            if entries := self.read(after, 64):
+                yield entries
+                after = entries[-1].number
+            else:
+                await news.wait()
