@@ -8,7 +8,7 @@ import pytest
 from log_suite import LogSuite, MemoryLog, line, numbers, said
 
 from shim.bridge import cast_log
-from shim.bridge.cast_log import READ_BYTES, CastLog
+from shim.bridge.cast_log import CastLog
 from shim.commands.cli import app
 from shim.core.bridge.log import NOTED, Record
 
@@ -21,7 +21,7 @@ class TestMemoryLog(LogSuite):
         self.kept = []
 
     def opened(self, generation):
-        return MemoryLog(generation, self.kept, READ_BYTES)
+        return MemoryLog(generation, self.kept)
 
 
 class TestCastLog(LogSuite):
