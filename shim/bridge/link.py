@@ -124,10 +124,10 @@ class Link:
             if not self._read():
                 return
 
-    def _greet_blocking(self) -> None:
+    def _greet_blocking(self, seconds: float) -> None:
         self._socket.setblocking(False)
         self.say(self._hello)
-        self._welcomed(next(self.frames(WELCOME_SECONDS), None))
+        self._welcomed(next(self.frames(seconds), None))
 
     # -- both ---------------------------------------------------------------------------------------------
 
@@ -186,12 +186,18 @@ async def connect(
 
 
 def connect_blocking(
-    session: str, environment: Mapping[str, str], *, role: str = DRIVE, after: Cursor | None = None, **hello: Any
+    session: str,
+    environment: Mapping[str, str],
+    *,
+    role: str = DRIVE,
+    after: Cursor | None = None,
+    seconds: float = WELCOME_SECONDS,
+    **hello: Any,
 ) -> Link:
-    """The same for a command."""
+    """The same for a command, which waits for its welcome so long."""
     link = _connected(session, environment, role, after, hello)
     try:
-        link._greet_blocking()
+        link._greet_blocking(seconds)
     except BaseException as error:
         link.close()
         raise _reasoned(error, session, environment) from None

@@ -2,6 +2,7 @@
 
 import typer
 
+from shim.commands.bridge.acts import answer_question, list_sessions, say_message, stop_sessions
 from shim.commands.bridge.serve import serve
 from shim.commands.bridge.token import token
 from shim.commands.help.grouped import Grouped
@@ -15,5 +16,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for name, command in (("serve", serve), ("token", token)):
+for name, command in (
+    ("list", list_sessions),
+    ("say", say_message),
+    ("answer", answer_question),
+    ("stop", stop_sessions),
+    ("serve", serve),
+    ("token", token),
+):
     app.command(name, cls=PlainCommand)(command)

@@ -13,14 +13,17 @@ from shim.bridge.registry import Registered
 from shim.core.reading.account import printable
 from shim.story.terminal.console import PIPE_COLUMNS
 
-NONE = "no sessions run in the background: `claude --bg PROMPT` begins one\n"
 STYLES = {"working": "cyan", "blocked": "yellow", "done": "green", "failed": "red", "stopped": "dim"}
+
+
+def none(*, everything: bool) -> str:
+    """What is said where there is no session."""
+    which = "is kept" if everything else "runs"
+    return f"no session {which} in the background: `claude --bg PROMPT` begins one\n"
 
 
 def drawn(found: Sequence[Registered]) -> str:
     """The table; on a terminal it has colours and the terminal's width."""
-    if not found:
-        return NONE
     terminal = os.isatty(1)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("ID", "STATE", "VENDOR", "NAME", "WAITS FOR", "FOLDER"):

@@ -64,9 +64,9 @@ def agents(words: Sequence[str]) -> Answer:
     found = listed(registry.sessions(os.environ), everything="--all" in given, below=given.get("--cwd"))
     if "--json" in given:
         return Answer(orjson.dumps([report(one) for one in found], option=orjson.OPT_INDENT_2).decode() + "\n")
-    from shim.commands.bridge.listing import drawn
+    from shim.commands.bridge.listing import drawn, none
 
-    return Answer(drawn(found))
+    return Answer(drawn(found) if found else none(everything="--all" in given))
 
 
 def listed(found: Sequence[Registered], *, everything: bool, below: str | None) -> list[Registered]:
