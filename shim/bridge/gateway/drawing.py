@@ -121,9 +121,36 @@ def question_of(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         "path": _text(request.get("blocked_path") or ""),
         "asked": clean(asked) if isinstance(asked, list) else None,
         "schema": clean(request.get("requested_schema")),
-        "always": [printable(spelled_short(one)) for one in suggestions] if isinstance(suggestions, list) else [],
+        "always": [_always(one) for one in suggestions] if isinstance(suggestions, list) else [],
     }
     return {key: value for key, value in told.items() if value or key in ("question", "kind", "tool")}
+
+
+# Where a rule that was allowed for always is kept, in words.
+PLACES = {
+    "session": "in this session",
+    "localSettings": "in this folder",
+    "projectSettings": "for everybody in this project",
+    "userSettings": "everywhere",
+}
+
+
+def _always(suggestion: Any) -> str:
+    """What a suggestion would allow, in words; one of another shape as it is."""
+    try:
+        kind, where = suggestion["type"], PLACES.get(str(suggestion.get("destination")), "")
+        if kind == "addRules" and suggestion["behavior"] == "allow":
+            rules = ((rule["toolName"], rule.get("ruleContent")) for rule in suggestion["rules"])
+            what = ", ".join(f"{tool}({content})" if content else tool for tool, content in rules)
+        elif kind == "setMode":
+            what = f"mode {suggestion['mode']}"
+        elif kind == "addDirectories":
+            what = "folder " + ", ".join(suggestion["directories"])
+        else:
+            return printable(spelled_short(suggestion))
+    except (AttributeError, KeyError, TypeError):
+        return printable(spelled_short(suggestion))
+    return printable(f"{what} {where}".rstrip())
 
 
 def _text(value: Any) -> str:
