@@ -19,6 +19,7 @@ from shim.story.story import Change, Story
 from shim.story.unified_diff import diff_of
 
 TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
+DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
 FIELDS = 200  # of what is asked about; more are said in one
 
 
@@ -158,13 +159,17 @@ def _text(value: Any) -> str:
     return printable(told.replace("\r\n", "\n"))
 
 
-def clean(value: Any) -> Any:
-    """JSON with printable texts."""
+def clean(value: Any, depth: int = DEPTH) -> Any:
+    """JSON with printable texts, at most `depth` levels of it."""
     if isinstance(value, str):
         return printable(value)
+    if isinstance(value, list | Mapping) and not depth:
+        return "…"
     if isinstance(value, list):
-        return [clean(one) for one in value]
-    return {printable(key): clean(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [clean(one, depth - 1) for one in value]
+    if isinstance(value, Mapping):
+        return {printable(key): clean(one, depth - 1) for key, one in value.items()}
+    return value
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
