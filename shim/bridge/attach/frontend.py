@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from shim.bridge.attach.own_turns import OwnTurns, View, Wants
 from shim.core.claude.messages import NOW, read_line, read_message
-from shim.core.claude.permissions import CLOSED_STREAM, FAILED
+from shim.core.claude.permissions import FAILED
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
@@ -20,6 +20,7 @@ KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 # What of an `initialize` the session has to be told; the rest is answered from what the host was told at its begin.
 BROUGHT = ("hooks", "sdkMcpServers", "mcpServers", "agents", "systemPrompt", "appendSystemPrompt", "jsonSchema")
 INITIALIZE = "initialize"
+OURS = object()  # who asked, where it was not the frontend
 LEFT = "the frontend has said all, and answers nothing any more"
 
 
@@ -88,16 +89,25 @@ class Frontend:
     def closed(self) -> None:
         """The frontend's stdin has ended: it answers nothing any more."""
         self._closed = True
+        self._deafen()
         for identity in self._asks:
             self._reply(identity, {"subtype": "error", "request_id": identity, "error": LEFT})
         self._asks.clear()
-        for question in list(self._put.values()):
-            self._deny(question, CLOSED_STREAM)
-        self._put.clear()
+
+    def _deafen(self) -> None:
+        """No question can be put to the frontend: others who are attached may answer, else it is denied."""
+        self._frame("deaf", id=self._mint())
 
     def interrupt(self) -> None:
         """The turn is to be stopped."""
         self._frame("interrupt", id=self._mint())
+
+    def take_back(self) -> None:
+        """No message that waits for its turn is to be answered any more."""
+        for uuid in [uuid for uuid in self.turns.waiting if uuid not in self.turns.taken]:
+            self._open[mine := self._mint()] = OURS
+            self._frame("request", id=mine, request={"subtype": "cancel_async_message", "message_uuid": uuid})
+            self.turns.refused(uuid)
 
     def end(self) -> None:
         """The session is to end."""
@@ -191,6 +201,8 @@ class Frontend:
         init = said.get("init")
         self.turns.attach(dump(init) if init else b"", running=self.busy)
         self._driven(said.get("driver"))
+        if not self._asked:
+            self._deafen()
 
     def _driven(self, client: object) -> None:
         self.driver = client if isinstance(client, str) else None
@@ -237,11 +249,17 @@ class Frontend:
     def _answered(self, identity: str, response: object) -> None:
         if identity not in self._open or not isinstance(response, dict):
             return
-        self._say({"type": "control_response", "response": {**response, "request_id": self._open.pop(identity)}})
+        body = response.get("response")
+        if isinstance(body, dict) and body.get("cancelled") is True:
+            self.turns.refused(str(body.get("message_uuid")))
+        asked = self._open.pop(identity)
+        if asked is not OURS:
+            self._say({"type": "control_response", "response": {**response, "request_id": asked}})
 
     def _refused(self, identity: str, reason: str) -> None:
         if identity in self._open:
-            self._refuse(self._open.pop(identity), reason)
+            if (asked := self._open.pop(identity)) is not OURS:
+                self._refuse(asked, reason)
         elif identity in self._answers:  # one that cannot be read is a denial (never wider)
             self._deny(self._answers.pop(identity), FAILED.format(error=reason))
         elif self.turns.refused(identity):

@@ -19,7 +19,7 @@ from shim.channels.stdin import Source
 from shim.channels.stdout import FrontendGoneError, Output
 from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, said_of
 from shim.core.api_errors import Cause
-from shim.core.turn.result import bare
+from shim.core.turn.result import INTERRUPTED, bare
 
 END_SECONDS = 5.0  # for a host to end its child and itself, once its frontend has what it wanted
 DIED = "the process that holds the session died in the middle of the turn; `claude --resume {session}` goes on with it"
@@ -30,6 +30,8 @@ OVER = "the session has ended ({why}); `claude --resume {session}` goes on with 
 
 class AttachLoop(Loop):
     """One frontend of one host.
+
+    A SIGTERM ends the session of the frontend; behind the end of stdin it only hurries one that is leaving.
 
     `prompt` is the one message of the command line, and `source` brings only answers then; without it the messages
     come from `source`. `ends`: the session is the frontend's own, and ends with it where it is ended on purpose.
@@ -180,11 +182,14 @@ class AttachLoop(Loop):
 
     async def _conclude(self, reason: str, cause: Cause) -> None:
         """A result of ours, for what has none."""
+        self._add_result(reason, cause)
+        await self._flush()
+
+    def _add_result(self, reason: str, cause: Cause) -> None:
         welcome = self._frontend.welcome
         session = {"session_id": welcome.get("session"), "uuid": fresh_uuid()}
         line = {"type": "result", **bare(str(welcome.get("vendor")), reason, cause), **session}
         self._frontend.lines += self._frontend.turns.conclude(line)
-        await self._flush()
 
     async def _last_words(self, reason: str, cause: Cause) -> None:
         if self._frontend.turns.idle:
@@ -197,7 +202,8 @@ class AttachLoop(Loop):
 
     async def _go(self) -> None:
         """Leave the session: it goes on, unless it is the frontend's own and was ended on purpose."""
-        frontend, stopped = self._frontend, self._stopped_by == "SIGTERM"
+        left = self._source is not None and not self._listening  # both SDKs say so before they send a signal
+        frontend, stopped = self._frontend, self._stopped_by == "SIGTERM" and not left
         runs = frontend.turns.view is View.OWN or bool(frontend.turns.waiting)
         if self._stopped_by is not None:
             await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
@@ -220,8 +226,11 @@ class AttachLoop(Loop):
 
     def _interrupt(self, tasks: TaskGroup) -> None:
         """A SIGINT: the turn of this frontend is interrupted, and its result is the end."""
-        turns = self._frontend.turns
-        if turns.view is View.OWN or not self._frontend.others_drive:
+        turns, waited = self._frontend.turns, not self._frontend.turns.idle
+        self._frontend.take_back()
+        if turns.view is View.OWN:
             self._frontend.interrupt()
             tasks.start_soon(self._beside, self._flush)
+        elif waited:
+            self._add_result(INTERRUPTED, "interrupted")
         self._tell_news()

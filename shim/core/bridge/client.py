@@ -34,13 +34,14 @@ class Client:
     """`cursor` is the number of the last line that was queued, `mark` that of the last one before it came.
 
     `live`: it is told what is said as it is said; otherwise it reads the log. `reading` is the number behind which a
-    read was asked for. `told` are the questions that it believes to be open; `level`: they are. `muted`: it came in the
-    middle of a block whose beginning it cannot be told. `stale`: the state, or who drives, changed since it was told.
+    read was asked for. `told` are the questions that it believes to be open; `level`: they are. `deaf`: it answers
+    none. `muted`: it came in the middle of a block whose beginning it cannot be told. `stale`: the state, or who
+    drives, changed since it was told.
     """
 
     __slots__ = (
-        "_bytes", "_lines", "_replies", "_reply_bytes", "bad", "cursor", "dropped", "hello", "level", "live", "mark",
-        "muted", "name", "number", "queue", "reading", "since", "stale", "told",
+        "_bytes", "_lines", "_replies", "_reply_bytes", "bad", "cursor", "deaf", "dropped", "hello", "level", "live",
+        "mark", "muted", "name", "number", "queue", "reading", "since", "stale", "told",
     )  # fmt: skip
 
     def __init__(self, number: int, since: float) -> None:
@@ -48,7 +49,7 @@ class Client:
         self.since = since  # when it connected, on the clock that never goes back
         self.hello: Hello | None = None
         self.name = ""
-        self.live = self.level = self.muted = self.stale = self.dropped = False
+        self.live = self.level = self.muted = self.stale = self.dropped = self.deaf = False
         self.cursor = 0
         self.mark: int | None = None
         self.reading: int | None = None
@@ -175,6 +176,14 @@ class Roles:
         self.may_drive(client)
         if self._owner and client is not (self._last if self.driver is None else self.driver):
             raise RefusedError("not-owner", "only who drives this session answers here (bridge_answers); `take` drives")
+
+    def may_answer(self, client: Client) -> bool:
+        """Whether it may answer a question, and can."""
+        try:
+            self.answers(client)
+        except RefusedError:
+            return False
+        return not client.deaf
 
     def give(self, client: Client | None) -> bool:
         """Another client drives, or nobody; whether that is a change."""

@@ -11,6 +11,7 @@ from shim.core.bridge.log import HEARD, NOTED, Record
 from shim.core.bridge.questions import Questions, denial
 from shim.core.bridge.requests import Ask, Asks, Request, Requests
 from shim.core.bridge.session import Session, Situation
+from shim.core.claude.permissions import UNASKED
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
 
@@ -115,6 +116,15 @@ class Conversation:
         for question in list(self.questions.open.values()):
             self.settle(question.question, by, how, denial(question, message) if message else None)
 
+    def deny_unheard(self) -> None:
+        """Deny what nobody who is here can answer, if who drives cannot: a run of its own would have denied it."""
+        driver = self.roles.driver
+        if driver is None or not driver.deaf or any(map(self.roles.may_answer, self.audience)):
+            return
+        for question in list(self.questions.open.values()):
+            message = UNASKED.format(tool=question.request.get("tool_name"))
+            self.settle(question.question, None, "deny", denial(question, message))
+
     def forward(self, ask: Ask) -> None:
         """Put a request of the session's to the client whose it is, or answer it."""
         if ask.client is None:
@@ -144,6 +154,7 @@ class Conversation:
         if self.roles.give(client):
             self.record(NOTED, dump({"kind": "driver", "client": self.roles.name}))
             self.changed()
+            self.deny_unheard()
 
     def taken(self, uuid: object) -> None:
         """A message that the session has taken, or given back, is no longer waiting."""

@@ -17,6 +17,8 @@ From a client (every one may have an `id`; the same id twice is one frame):
     end        nothing: the session ends; the answer is `bye`
     request    id, request (any other control request of Claude's)                             optional
     reply      id (of an `ask`), response (the body of Claude's control_response)              optional
+    deaf       nothing: this client answers no question (any more); one that only it could answer, because it drives
+               and nobody else may, is denied                                                  optional
 
 From the host:
 
@@ -47,7 +49,7 @@ from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 
 PROTOCOL = 1
-KNOWS = ("accepted", "request", "response", "ask", "reply")  # the optional kinds that this version understands
+KNOWS = ("accepted", "request", "response", "ask", "reply", "deaf")  # the optional kinds that this version understands
 DRIVE, WATCH = "drive", "watch"
 ID_CHARACTERS = 200  # of an id; a longer one is refused, because the last ids are kept
 NAME_CHARACTERS = 64  # of a client's name

@@ -114,6 +114,7 @@ class Hub:
             self._it.forward(ask._replace(client=None))
         if self._it.roles.driver is gone:
             self._it.give(None)
+        self._it.deny_unheard()
 
     def said(self, data: bytes) -> None:
         """Bytes of the conversation's stdout: lines of Claude's stream-json."""
@@ -253,6 +254,7 @@ class Hub:
             it.record(SAID, raw)
             it.audience.asked(question)
             it.changed()
+            it.deny_unheard()
         else:
             it.forward(it.asks.route(identity, request))
 

@@ -44,6 +44,7 @@ class Obedience:
             "end": self._end,
             "request": self._request,
             "reply": self._reply,
+            "deaf": self._deaf,
         }
 
     def hello(self, client: Client, said: Said) -> None:
@@ -195,3 +196,8 @@ class Obedience:
         if it.asks.answered(mark, client) is not None:
             it.respond(mark, response)
         return False
+
+    def _deaf(self, client: Client, said: Said, mark: str) -> bool:
+        client.deaf = True
+        self._it.deny_unheard()
+        return True

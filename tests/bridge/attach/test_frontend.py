@@ -147,7 +147,28 @@ def test_a_question_that_somebody_else_settles_is_taken_back():
 
 def test_a_frontend_that_cannot_answer_is_put_no_question():
     frontend = attached(asked=False)
+    assert [frame["kind"] for frame in taken(frontend)] == ["deaf"]
     assert tell(frontend, "question", question="q1", request=QUESTION) == []
+
+
+def test_a_message_that_the_frontend_takes_back_is_waited_for_no_longer():
+    frontend = attached()
+    hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
+    (frame,) = ask(frontend, "cancel_async_message", message_uuid=MINE)
+    body = {"cancelled": True, "message_uuid": MINE}
+    response = {"subtype": "success", "request_id": frame["id"], "response": body}
+    assert tell(frontend, "response", id=frame["id"], response=response) == answered(body)
+    assert frontend.turns.idle
+
+
+def test_what_we_take_back_is_not_told_to_the_frontend():
+    frontend = attached()
+    hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
+    frontend.take_back()
+    (frame,) = taken(frontend)
+    assert frame["request"] == {"subtype": "cancel_async_message", "message_uuid": MINE}
+    assert tell(frontend, "response", id=frame["id"], response={"subtype": "success"}) == []
+    assert frontend.turns.idle and not frontend.unanswered
 
 
 def test_a_question_of_what_somebody_else_drives_is_put_when_that_one_has_gone():
@@ -177,7 +198,9 @@ def test_a_frontend_that_has_said_all_answers_no_hook():
     tell(frontend, "ask", id="a1", request=request)
     frontend.closed()
     tell(frontend, "ask", id="a2", request=request)
-    assert [(frame["kind"], frame["response"]["subtype"]) for frame in taken(frontend)] == [("reply", "error")] * 2
+    deaf, *replies = taken(frontend)
+    assert deaf["kind"] == "deaf"
+    assert [(frame["kind"], frame["response"]["subtype"]) for frame in replies] == [("reply", "error")] * 2
 
 
 def test_states_are_told_around_a_question():

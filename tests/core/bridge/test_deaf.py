@@ -1,0 +1,50 @@
+"""Clients that answer no question: others may, and where there are none the question is denied."""
+
+from bridging import Play, of_kind
+
+ASKS = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t", "input": {"command": "ls"}}
+QUESTION = {"type": "control_request", "request_id": "q", "request": ASKS}
+DENIED = [{"question": "q", "by": None, "how": "deny"}]
+
+
+def playing(*others):
+    """A hub whose driver, client 1, is deaf; `others` are the roles of those beside it."""
+    play = Play()
+    play.join(1)
+    for number, role in enumerate(others, 2):
+        play.join(number, role)
+    play.say(1, "deaf", id="d")
+    play.read(1)
+    return play
+
+
+def test_a_question_that_nobody_who_is_here_can_answer_is_denied():
+    play = playing("watch")
+    play.said(QUESTION)
+    assert of_kind(play.read(1), "settled") == of_kind(play.read(2), "settled") == DENIED
+    response = play.stdin[-1]["response"]["response"]
+    assert response["behavior"] == "deny" and "nobody here can be asked" in response["message"]
+
+
+def test_a_question_waits_for_another_client_that_may_answer_and_no_longer_than_it_is_there():
+    play = playing("drive")
+    play.said(QUESTION)
+    assert of_kind(play.read(1), "settled") == []
+    play.hub.left(2)
+    assert of_kind(play.read(1), "settled") == DENIED
+
+
+def test_a_question_that_waits_when_its_last_listener_becomes_deaf_is_denied():
+    play = Play()
+    play.join(1)
+    play.said(QUESTION)
+    assert of_kind(play.asks(1, "deaf"), "settled") == DENIED
+
+
+def test_a_question_of_a_session_that_nobody_drives_waits():
+    play = playing()
+    play.say(1, "release")
+    play.said(QUESTION)
+    assert of_kind(play.read(1), "settled") == []
+    play.hub.left(1)
+    assert of_kind(play.join(2), "question") != []
