@@ -1,5 +1,8 @@
 """The life of a session that lives on its own, with a real host of the vendor demo."""
 
+import os
+import signal
+
 from hosting import until, until_result
 
 from shim.bridge.link import ask_once
@@ -31,3 +34,10 @@ def test_the_end_that_a_client_asks_for_is_told_and_kept(hosts):
     assert heard[-1]["kind"] == "bye"
     now = hosts.ended(one)
     assert now.facts["state"] == "stopped" and now.facts["pid"] is None
+
+
+def test_a_session_that_is_stopped_at_work_is_stopped_and_has_not_failed(hosts):
+    one = hosts.start("hi")
+    pid = hosts.wait_until(one, lambda now: now.facts["status"] == "busy").facts["pid"]
+    os.kill(pid, signal.SIGTERM)
+    assert hosts.ended(one).facts["state"] == "stopped"

@@ -91,18 +91,6 @@ class Browser:
 
     def open(self, page: Path, address: str = "", *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
         """Load a page from its file, and wait until it has drawn itself."""
-        self.visit(f"{page.as_uri()}{address}", size=size, dark=dark)
-
-    def visit(self, address: str, *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
-        """Load a page from its address, and wait until it has drawn itself."""
-        self.dress(size, dark=dark)
-        self.driver.get("about:blank")
-        self.forget()
-        self.driver.get(address)
-        self.wait(lambda: self.run("return document.documentElement.dataset.ready === 'yes'"))
-
-    def dress(self, size: tuple[int, int], *, dark: bool = False) -> None:
-        """The window's size and its colours, for the page that is open too."""
         self.command("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce"},
@@ -112,14 +100,12 @@ class Browser:
             width=size[0],
             height=size[1],
             deviceScaleFactor=1,
-            mobile=size[0] < 400,
+            mobile=size == PHONE,
         )
-
-    def offline(self, is_: bool) -> None:
-        """The browser's own switch for the network."""
-        self.command("Network.enable")
-        unbounded = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
-        self.command("Network.emulateNetworkConditions", offline=is_, **unbounded)
+        self.driver.get("about:blank")
+        self.forget()
+        self.driver.get(f"{page.as_uri()}{address}")
+        self.wait(lambda: self.run("return document.documentElement.dataset.ready === 'yes'"))
 
     def command(self, name: str, **parameters: Any) -> Any:
         """A command of the DevTools protocol."""

@@ -118,8 +118,8 @@ class Life:
             for work in (self._door.serve, runner.rounds, self._tick):
                 tasks.start_soon(work)
             runner.hub.open()
-            runner.settle()
             self._ask_first()
+            runner.settle()
             try:
                 yield
             finally:
@@ -138,7 +138,6 @@ class Life:
             self.runner.hub.prompt(self._prompt, fresh_uuid())
         except RefusedError as error:
             tell(f"the prompt was refused: {error}\n")
-        self.runner.settle()
 
     def _end(self, by: str) -> None:
         self._stop(STOPPED)
@@ -154,7 +153,7 @@ class Life:
             await anyio.sleep(TICK_SECONDS)
             self.runner.hub.tick()
             self.runner.settle()
-            bound_stderr()
+            _bound_stderr()
             if not self._facts.ours:
                 self._stop(DISPLACED)
             if self.runner.hub.clients or self.runner.hub.running:
@@ -164,8 +163,7 @@ class Life:
                 self.source.close()
 
 
-def bound_stderr(descriptor: int = 2) -> None:
-    """Empty our stderr where it has grown too large; it is a file that is appended to."""
+def _bound_stderr() -> None:
     with suppress(OSError):
-        if os.fstat(descriptor).st_size > STDERR_BYTES:
-            os.ftruncate(descriptor, 0)
+        if os.fstat(2).st_size > STDERR_BYTES:
+            os.ftruncate(2, 0)

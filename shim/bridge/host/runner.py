@@ -119,8 +119,10 @@ class HubRunner:
     def settle(self) -> None:
         """Carry out what the hub wants; then the clients are written to, at once or in the next round."""
         while not self.reason and (commands := self.hub.take()):
+            last = next((command for command in reversed(commands) if isinstance(command, Changed)), None)
             for command in commands:
-                self._carry_out(command)
+                if command is last or not isinstance(command, Changed):  # what was so only in between is kept by nobody
+                    self._carry_out(command)
         if self.reason:
             return
         if time.monotonic() - self._wrote >= ROUND_SECONDS * len(self.connections):

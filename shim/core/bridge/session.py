@@ -84,6 +84,12 @@ def needed(request: Mapping[str, Any]) -> str:
     return brief(f"answer: {first.get('question')}" + (f" ({' · '.join(labels)})" if labels else ""))
 
 
+def _cause(result: Mapping[str, Any]) -> object:
+    """Our own word for why a turn failed."""
+    said = result.get("shim")
+    return said.get("cause") if isinstance(said, dict) else None
+
+
 class Situation:
     """`active`: a turn runs."""
 
@@ -147,11 +153,10 @@ class Situation:
         errors = line.get("errors")
         said = line.get("result") or (errors[0] if isinstance(errors, list) and errors else "")
         self._needs = ""
-        ours = line.get("shim")
-        if isinstance(ours, dict) and ours.get("cause") == "signal":  # the session was stopped in the middle of it
-            self._state, self._detail = "blocked", STOPPED
-        elif str(line.get("terminal_reason")).startswith("aborted"):
+        if str(line.get("terminal_reason")).startswith("aborted"):
             self._state, self._needs, self._detail = "blocked", SEND_TO_GO_ON, INTERRUPTED
+        elif _cause(line) == "signal":
+            self._state = self._detail = STOPPED
         elif line.get("is_error") is True or line.get("subtype") != "success":
             self._state, self._detail = "failed", brief(said) or str(line.get("subtype"))
         else:
@@ -162,7 +167,7 @@ class Situation:
         if failed:
             self._ended, self._detail = "failed", brief(failed)
         elif self.active or self._state == "blocked":
-            self._ended = "stopped"
+            self._ended = STOPPED
         else:
             self._ended = self._state
         self._needs, self.active = "", False

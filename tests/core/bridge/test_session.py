@@ -1,0 +1,29 @@
+"""What is said of a session: its state in the words of the background page, section 3."""
+
+import pytest
+
+from shim.core.bridge.session import Situation
+
+ERROR = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": ["it broke\nat line 2"]}
+
+
+@pytest.mark.parametrize(
+    ("result", "state", "detail"),
+    [
+        ({"type": "result", "subtype": "success", "is_error": False, "result": "Done."}, "done", "Done."),
+        (ERROR, "failed", "it broke"),
+        ({**ERROR, "shim": {"cause": "vendor_error"}}, "failed", "it broke"),
+        ({**ERROR, "shim": {"cause": "signal"}}, "stopped", "stopped"),
+        ({**ERROR, "terminal_reason": "aborted_tools"}, "blocked", "interrupted"),
+    ],
+)
+def test_the_state_says_how_the_turn_ended(result, state, detail):
+    now = Situation()
+    now.asked()
+    now.line({"type": "system", "subtype": "init"})
+    assert now.facts()["state"] == "working"
+    now.line(result)
+    told = now.facts()
+    assert (told["state"], told["status"], told["detail"]) == (state, "idle", detail)
+    now.end()
+    assert now.facts()["state"] == ("stopped" if state == "blocked" else state)
