@@ -47,6 +47,7 @@ full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every s
 	@$(BIN)/python -m pytest -q --full -n 2 --dist loadgroup -m e2e tests/e2e
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.shell_lines 100000
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.machines 1000000
+	@cd tests && $(abspath $(BIN))/python -m fuzzing.bridges 10000
 
 $(VENV)/.e2e: $(VENV)/.ready
 	@$(PIP) -e '.[e2e]' \

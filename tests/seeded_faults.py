@@ -76,6 +76,7 @@ AREAS = {
     "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor versions drift",
     "person": "run question explain setup",
+    "bridge": "hub hub_machine",
 }
 
 

@@ -1,0 +1,20 @@
+"""Clients by chance, against a plain model of the hub; many more of them in `make full`."""
+
+from fuzzing.bridges import Bridge
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+EXAMPLES = 250
+STEPS = 60
+
+
+def test_no_interleaving_of_clients_breaks_what_is_held():
+    always = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(Bridge, settings=always)

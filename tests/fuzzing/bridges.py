@@ -1,0 +1,594 @@
+"""Any interleaving of any number of clients with a hub, against a plain model of it.
+
+The limits are made small, so that a few lines are a flood. What is held, whatever clients, the conversation, the log
+and the clock do:
+
+    every client has seen each line of the log once and in its order, but where a gap was told and the log said again
+    a partial line comes only to who was told the block from its beginning
+    who has read all that waits believes what is true: the last line, the open questions, the state, the driver
+    a question is settled exactly once, by who may, and everybody hears the same of it
+    nobody who may not drive drives, and nothing is told to the conversation twice
+    nothing is told that is not in the log
+    what waits for a client is bounded
+
+    python -m fuzzing.bridges EXAMPLES
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from contextlib import ExitStack
+from pathlib import Path
+from unittest.mock import patch
+
+if __name__ == "__main__":
+    for folder in (Path(__file__).resolve().parents[1] / "support", Path(__file__).resolve().parents[2]):
+        sys.path.insert(1, str(folder))
+
+from bridging import Frame, MemoryLog, Play, user
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from shim.core.bridge import audience, client, open_block, questions
+from shim.core.bridge.commands import Command, Read
+
+SMALL = {  # module, limit → its value here
+    (client, "QUEUE_LINES"): 6,
+    (client, "QUEUE_BYTES"): 2000,
+    (audience, "BATCH_LINES"): 4,
+    (audience, "BATCH_BYTES"): 700,
+    (open_block, "OPEN_BYTES"): 900,
+    (questions, "OPEN"): 4,
+}
+HELD_LINES = 6 + 10  # for one client: its queue, and what was said at once
+HELD_BYTES = 2000 + 700 + 2700 + 900 + 700  # its queue, a batch with a line, a block, a few words beside them
+PATIENCE = 30.0
+PEERS = 6
+IDS = [f"{number}1111111-0000-4000-8000-000000000000" for number in range(3)] + ["m1", "m2"]
+SHORT = 10  # characters of an id that is no UUID
+NAMES = ["q1", "q2", "q3", "q4", "q5", "q6"]
+NONSENSE = [b"x", b"{}", b'{"kind":"odd"}', b'{"kind":"answer","question":"nobody-s"}']
+peers = st.integers(0, PEERS - 1)
+seldom = st.integers(0, 7)  # what is 0 happens
+mostly = st.sampled_from([True, True, True, False])
+
+
+class Peer:
+    """A client as it is one: it keeps what it was told, and complains of what it should not have been."""
+
+    def __init__(self, number: int, name: str, drives: bool, partial: bool, cursor: tuple[int, int] | None) -> None:
+        self.number = number
+        self.name = name
+        self.drives = drives
+        self.partial = partial
+        self.generation, self.cursor = cursor or (0, 0)
+        self.expected = cursor
+        self.welcomed = self.synced = self.gone = False
+        self.mark = -1
+        self.believes: set[str] = set()
+        self.state: Frame = {}
+        self.driver: str | None = None
+        self.block: int | None = None  # the number of the next part of the block that is open
+        self.fresh = False  # nothing partial was told since it came, or since a gap
+        self.rest = b""
+
+
+class BrokenError(AssertionError):
+    """What is held does not hold."""
+
+
+def must(so: object, *words: object) -> None:
+    if not so:
+        raise BrokenError(" ".join(map(str, words)))
+
+
+class SlowLog(Play):
+    """A host whose log answers later: `reads` wait for their answer."""
+
+    def __init__(self, log: MemoryLog, known: list[str], owner: bool) -> None:
+        self.reads: deque[Read] = deque()
+        self.slow = False
+        self.told: list[Frame] = []
+        super().__init__(log, known, question_seconds=PATIENCE, answers="owner" if owner else "any")
+
+    def _one(self, command: Command) -> None:
+        if isinstance(command, Read) and self.slow:
+            self.reads.append(command)
+        else:
+            super()._one(command)
+
+    def answer_reads(self, count: int) -> None:
+        """Answer so many reads."""
+        for _ in range(min(count, len(self.reads))):
+            super()._one(self.reads.popleft())
+        self.do()
+
+
+class Bridge(RuleBasedStateMachine):
+    """The machine: hypothesis draws what happens next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limits = ExitStack()
+        for (module, name), value in SMALL.items():
+            self._limits.enter_context(patch.object(module, name, value))
+        self.log = MemoryLog()
+        self.number = 0  # of clients, ever
+        self.said = 0
+        self.part: int | None = None  # of the block that is open
+        self.messages: list[str] = []  # that the conversation was told, by their keys
+        self.taken: list[Frame] = []  # messages that were told and wait
+        self.owner = False
+        self.peers: dict[int, Peer] = {}
+        self.left: list[tuple[int, int]] = []  # cursors of those who have gone
+        self._live()
+
+    @initialize(owner=st.booleans(), second=st.booleans())
+    def begin(self, owner: bool, second: bool) -> None:
+        """Two clients are there."""
+        self.owner = owner
+        self._live()
+        self._comes(True, True, True, 0)
+        self._comes(second, True, True, 0)
+
+    def teardown(self) -> None:
+        self._limits.close()
+
+    def _live(self) -> None:
+        """Another life of the host."""
+        self.messages = [key for key in self.messages if len(key) > SHORT]  # of others only one life knows
+        self.play = SlowLog(self.log, self.messages, self.owner)
+        self.open: dict[str, None] = {}
+        self.settled: dict[str, tuple[str | None, str]] = {}
+        self.driver: Peer | None = None
+        self.last_driver: Peer | None = None
+        self.since: dict[str, float] = {}
+        self.part = None
+        self.taken = []
+
+    # -- the model's words --------------------------------------------------------------------------------------------
+
+    def _give(self, peer: Peer | None) -> None:
+        if peer is not self.driver:
+            self.last_driver = peer or self.driver
+            self.driver = peer
+
+    def _settle(self, question: str, by: str | None, how: str) -> None:
+        must(question in self.open, "settled twice", question)
+        del self.open[question]
+        self.settled[question] = (by, how)
+
+    def _heard(self) -> list[Frame]:
+        """What the conversation was told since the last look."""
+        told, self.play.stdin = self.play.stdin, []
+        return told
+
+    def _nothing(self) -> None:
+        told = self._heard()
+        must(not told, "the conversation was told", told)
+
+    def _peer(self, place: int) -> Peer:
+        present = list(self.peers.values())
+        return present[place % len(present)]
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.peers) < PEERS)
+    @rule(drives=st.booleans(), partial=mostly, history=mostly, back=st.integers(0, 3))
+    def comes(self, drives: bool, partial: bool, history: bool, back: int) -> None:
+        """Somebody comes: for the first time, or back with the cursor that it had, or with one that is not there."""
+        self._comes(drives, partial, history, back)
+
+    def _comes(self, drives: bool, partial: bool, history: bool, back: int) -> None:
+        self.number += 1
+        cursor = None
+        if back and self.left:
+            cursor = self.left[-back % len(self.left)]
+        if back == 3:
+            cursor = (self.log.generation, self.log.last + 1)
+        peer = Peer(self.number, "", drives, partial, cursor)
+        if not history:
+            peer.cursor = self.log.last
+        peer.expected = cursor if history else None
+        after = None if cursor is None else {"generation": cursor[0], "number": cursor[1]}
+        self.play.hub.joined(peer.number)
+        peer.mark = self.log.last
+        keys: Frame = {"protocol": 1, "client": "c", "role": "drive" if drives else "watch", "after": after}
+        self.play.say(peer.number, "hello", **keys, partial=partial, replay=history)
+        self.peers[peer.number] = peer
+        if drives and self.driver is None:
+            self._give(peer)
+        self._nothing()
+
+    @precondition(lambda self: self.peers)
+    @rule(place=peers, reads=st.booleans(), how_often=seldom)
+    def goes(self, place: int, reads: bool, how_often: int) -> None:
+        """Somebody goes, with or without reading first."""
+        if how_often:
+            return
+        peer = self._peer(place)
+        if reads:
+            self._read(peer, 1000)
+        del self.peers[peer.number]
+        self.left.append((peer.generation, peer.cursor))
+        self.play.hub.left(peer.number)
+        self.play.do()
+        if self.driver is peer:
+            self._give(None)
+        self._nothing()
+
+    @precondition(lambda self: self.peers)
+    @rule(place=peers, most=st.sampled_from([1, 300, 100_000]), times=st.integers(1, 5))
+    def reads(self, place: int, most: int, times: int) -> None:
+        """Somebody reads a part of what waits."""
+        peer = self._peer(place)
+        for _ in range(times):
+            self._read(peer, most)
+
+    @precondition(lambda self: self.peers)
+    @rule(place=peers)
+    def reads_all(self, place: int) -> None:
+        """Somebody reads all that waits; then it believes what is true."""
+        peer, play = self._peer(place), self.play
+        while peer.number in play.hub.ready() or any(read.client == peer.number for read in play.reads):
+            self._read(peer, 100_000)
+            play.answer_reads(len(play.reads))
+        must(peer.cursor == self.log.last, "at", peer.cursor, "of", self.log.last)
+        must(peer.synced, "never in sync")
+        must(peer.believes == set(self.open), "believes", peer.believes, "open", set(self.open))
+        must(peer.driver == play.hub.driver, "believes that", peer.driver, "drives", play.hub.driver)
+        must(peer.state == play.hub.facts, "state", peer.state, play.hub.facts)
+        if peer.partial and self.part is not None and peer.block is not None:
+            must(peer.block == self.part, "the block is at", self.part, "and it was told", peer.block)
+
+    # -- the conversation ---------------------------------------------------------------------------------------------
+
+    @rule(count=st.sampled_from([1, 2, 3, 9]), size=st.sampled_from([5, 200, 2500]), together=st.booleans())
+    def lines(self, count: int, size: int, together: bool) -> None:
+        """Whole lines come, at once or one by one. One has all of the block that is open."""
+        made = []
+        for _ in range(count if size < 2500 else 1):
+            self.said += 1
+            made.append({"type": "system", "subtype": "status", "said": self.said, "text": "x" * size})
+        self.play.said(*made) if together else [self.play.said(one) for one in made]
+
+    @rule(parts=st.integers(1, 4), size=st.sampled_from([5, 300]))
+    def parts_of_a_block(self, parts: int, size: int) -> None:
+        """Partial lines: a block begins, or goes on."""
+        for _ in range(parts):
+            if self.part is None:
+                self._event("message_start")
+                self._event("content_block_start")
+                self.part = 0
+            else:
+                self._event("content_block_delta", part=self.part, text="x" * size)
+                self.part += 1
+
+    @precondition(lambda self: self.part is not None)
+    @rule(whole=st.booleans())
+    def block_ends(self, whole: bool) -> None:
+        """The whole line of a block, then its last partial one."""
+        if whole:
+            self.play.said({"type": "assistant", "parent_tool_use_id": None, "message": {"content": []}})
+        self._event("content_block_stop")
+        self._event("message_stop")
+        self.part = None
+
+    def _event(self, kind: str, **keys: object) -> None:
+        self.play.said({"type": "stream_event", "event": {"type": kind, **keys}, "parent_tool_use_id": None})
+
+    @rule(name=st.sampled_from(NAMES), size=st.sampled_from([5, 1500]))
+    def asks(self, name: str, size: int) -> None:
+        """The conversation asks; a question has a new id each time."""
+        identity = f"{name}-{self.said}-{len(self.settled)}-{len(self.open)}-{self.log.generation}"
+        if identity in self.settled or identity in self.open:
+            return
+        self.play.question(identity, text="x" * size)
+        if len(self.open) < SMALL[questions, "OPEN"]:
+            self.open[identity] = None
+            self.since[identity] = self.play.seconds
+            self._nothing()
+        else:
+            (response,) = self.play.responses()
+            must(response["response"]["behavior"] == "deny", "one question too many was not denied")
+
+    @precondition(lambda self: self.open)
+    @rule(place=st.integers(0, 9))
+    def takes_back(self, place: int) -> None:
+        """The conversation wants no answer any more."""
+        question = list(self.open)[place % len(self.open)]
+        self._settle(question, None, "cancelled")
+        self.play.said({"type": "control_cancel_request", "request_id": question})
+        self._nothing()
+
+    @rule(failed=st.booleans())
+    def turn_ends(self, failed: bool) -> None:
+        """The conversation says back what it has taken, and a result."""
+        for question in list(self.open):
+            self._settle(question, None, "ended")
+        for message in self.taken:
+            self.play.said({**message, "isReplay": True})
+        self.taken = []
+        self.part = None
+        self.play.said({"type": "result", "subtype": "success", "is_error": failed, "result": "done"})
+        self._nothing()
+        must(not self.play.hub.running, "runs after its end")
+
+    @rule(seconds=st.sampled_from([1, 20, 31]))
+    def time_goes_by(self, seconds: int) -> None:
+        """Questions that wait too long are denied."""
+        self.play.seconds += seconds
+        late = [question for question in self.open if self.play.seconds - self.since[question] >= PATIENCE]
+        for question in late:
+            self._settle(question, None, "timeout")
+        self.play.hub.tick()
+        self.play.do()
+        denied = [line["response"] for line in self._heard()]
+        must([one["request_id"] for one in denied] == late, "denied", denied, "late", late)
+
+    # -- what clients say ---------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.peers)
+    @rule(place=peers, identity=st.sampled_from([None, *IDS]), again=st.booleans(), takes=st.booleans())
+    def message(self, place: int, identity: str | None, again: bool, takes: bool) -> None:
+        """Somebody says a message, perhaps one that was said before, perhaps twice."""
+        peer = self._peer(place)
+        if takes:
+            self.changes_the_driver(place, "take")
+        for _ in range(1 + again):
+            keys = {} if identity is None else {"id": identity}
+            self.play.say(peer.number, "message", message=user(), **keys)
+            told = self._heard()
+            known = identity in self.messages
+            may = peer.drives and self.driver in (None, peer)
+            if known or not may:
+                must(not told, "told", told)
+                continue
+            (line,) = told
+            must(line["type"] == "user" and line["message"] == user(), line)
+            if identity is not None:
+                self.messages.append(identity)
+                must(len(identity) <= SHORT or line["uuid"] == identity, "another uuid", line)
+            self.taken.append(line)
+            self._give(peer)
+
+    @precondition(lambda self: self.peers and (self.open or self.settled))
+    @rule(place=peers, which=st.integers(0, 9), allow=st.booleans())
+    def answer(self, place: int, which: int, allow: bool) -> None:
+        """Somebody answers a question: an open one, or one that was settled."""
+        peer = self._peer(place)
+        known = [*self.open, *self.settled]
+        question = known[which % len(known)]
+        owner = self.driver or self.last_driver
+        may = peer.drives and (not self.owner or owner is peer)
+        how = "allow" if allow else "deny"
+        if may and question in self.open:
+            self._settle(question, peer_name(self, peer), how)
+            wanted = 1
+        else:
+            wanted = 0
+        self.play.say(peer.number, "answer", question=question, decision={"behavior": how})
+        told = self._heard()
+        must(len(told) == wanted, "answers", told)
+        for line in told:
+            must(line["response"]["request_id"] == question, line)
+            must(line["response"]["response"]["behavior"] == how, line)
+
+    @precondition(lambda self: self.peers)
+    @rule(place=peers)
+    def interrupt(self, place: int) -> None:
+        """Somebody interrupts: every open question is cancelled."""
+        peer = self._peer(place)
+        if peer.drives:
+            for question in list(self.open):
+                self._settle(question, peer_name(self, peer), "interrupt")
+        self.play.say(peer.number, "interrupt")
+        told = self._heard()
+        must(len(told) == peer.drives, "interrupts", told)
+
+    @precondition(lambda self: self.peers)
+    @rule(place=peers, kind=st.sampled_from(["take", "release"]))
+    def changes_the_driver(self, place: int, kind: str) -> None:
+        """Somebody takes over, or lets go."""
+        peer = self._peer(place)
+        if peer.drives and kind == "take":
+            self._give(peer)
+        elif kind == "release" and self.driver is peer:
+            self._give(None)
+        self.play.say(peer.number, kind)
+        self._nothing()
+
+    @precondition(lambda self: self.peers)
+    @rule(place=peers, kind=st.sampled_from(["model", "mode", "end", "odd"]))
+    def drives(self, place: int, kind: str) -> None:
+        """Somebody does what only the driver may, or says what means nothing."""
+        peer = self._peer(place)
+        if kind == "odd":
+            for raw in NONSENSE:
+                self.play.hub.heard(peer.number, raw)
+        may = kind != "odd" and peer.drives and self.driver in (None, peer)
+        ends = len(self.play.ended_by)
+        self.play.say(peer.number, kind, model="m", mode="plan")
+        told = len(self._heard()) + len(self.play.ended_by) - ends
+        must(told == may, kind, "was done", told, "times")
+
+    # -- the host and its log -----------------------------------------------------------------------------------------
+
+    @rule(slow=st.booleans(), count=st.integers(0, 9))
+    def log_is_slow(self, slow: bool, count: int) -> None:
+        """The log answers later, or at once again."""
+        self.play.slow = slow
+        self.play.answer_reads(count)
+
+    @rule(count=st.integers(1, 5))
+    def log_drops(self, count: int) -> None:
+        """Old lines are dropped."""
+        self.log.first = min(self.log.first + count, self.log.last + 1)
+
+    @rule(killed=st.booleans(), how_often=seldom)
+    def host_ends(self, killed: bool, how_often: int) -> None:
+        """The host is killed or closes, and lives again."""
+        if how_often:
+            return
+        if not killed:
+            for question in list(self.open):
+                self._settle(question, None, "ended")
+            self.play.hub.close("idle")
+            self.play.do()
+            for peer in self.peers.values():
+                self._read(peer, 1_000_000)
+        for peer in self.peers.values():
+            self.left.append((peer.generation, peer.cursor))
+        self.peers.clear()
+        self.log.generation += 1
+        self._live()
+
+    # -- what a client reads ------------------------------------------------------------------------------------------
+
+    def _read(self, peer: Peer, most: int) -> None:
+        hub = self.play.hub
+        if peer.number in hub.ready():
+            data = hub.outgoing(peer.number, most)
+            must(not data or data.endswith(b"\n"), "a part of a frame")
+            for raw in data.splitlines():
+                self._told(peer, json.loads(raw))
+            self.play.do()
+
+    def _told(self, peer: Peer, frame: Frame) -> None:
+        kind = frame["kind"]
+        must(not peer.gone, "told after bye", frame)
+        must(peer.welcomed or kind in ("welcome", "refused"), "told before welcome", frame)
+        told = getattr(self, f"_told_{kind}", None)
+        if told is not None:
+            told(peer, frame)
+
+    def _told_welcome(self, peer: Peer, frame: Frame) -> None:
+        must(not peer.welcomed, "welcomed twice")
+        must(frame["number"] == peer.mark, "welcome", frame["number"], peer.mark)
+        peer.welcomed, peer.name = True, frame["client"]
+        peer.generation = frame["generation"]
+        peer.state, peer.driver = frame["state"], frame["driver"]
+        peer.fresh = True
+
+    def _told_gap(self, peer: Peer, frame: Frame) -> None:
+        first, last, reason = frame["from"], frame["to"], frame["reason"]
+        if reason in ("generation", "unknown"):
+            asked = peer.expected
+            must(asked is not None and first == 1 and last == peer.mark, "gap", frame, asked)
+            there = asked[0] == peer.generation and 0 <= asked[1] <= peer.mark
+            must(not there, "a gap although the cursor", asked, "is there")
+            peer.cursor, peer.expected = 0, None
+        elif reason == "lost":
+            must(first == peer.cursor + 1 and last < self.log.first, "gap", frame, "at", peer.cursor, self.log.first)
+            peer.cursor = last
+        else:
+            must(first == peer.cursor + 1 and last <= self.log.last, "gap", frame, "at", peer.cursor)
+            peer.block, peer.fresh = None, True
+
+    def _told_line(self, peer: Peer, frame: Frame) -> None:
+        if "number" not in frame:
+            self._told_part(peer, frame["line"]["event"])
+            return
+        number = frame["number"]
+        if peer.expected is not None:
+            there = peer.expected[0] == peer.generation and 0 <= peer.expected[1] <= peer.mark
+            must(there, "no gap although the cursor", peer.expected, "is not there")
+        must(number == peer.cursor + 1, "line", number, "behind", peer.cursor)
+        entry = self.log.entries[number - 1]
+        must(entry.number == number and json.loads(entry.line) == frame["line"], "another line than the log's", frame)
+        must((entry.generation, entry.at) == (frame["generation"], frame["at"]), "another place or time", frame)
+        peer.cursor = number
+        if frame["line"]["type"] == "assistant":
+            peer.block, peer.fresh = None, False
+        if frame["line"]["type"] == "result":
+            peer.block = None
+
+    def _told_part(self, peer: Peer, event: Frame) -> None:
+        must(peer.partial, "a partial line for who wants none")
+        must(peer.synced, "a partial line before the history was told")
+        kind = event["type"]
+        if kind == "content_block_start":
+            peer.block = 0
+        elif kind == "content_block_delta":
+            must(peer.block == event["part"], "part", event["part"], "and it was told up to", peer.block)
+            peer.block += 1
+        elif kind == "content_block_stop":
+            peer.block = None
+
+    def _told_synced(self, peer: Peer, frame: Frame) -> None:
+        must(not peer.synced, "in sync twice")
+        must(frame["number"] == peer.mark, "in sync at", frame["number"], "and it came at", peer.mark)
+        must(peer.cursor >= peer.mark, "in sync, and behind", peer.cursor, peer.mark)
+        peer.synced = True
+
+    def _told_question(self, peer: Peer, frame: Frame) -> None:
+        question = frame["question"]
+        must(question not in peer.believes, "asked twice", question)
+        must(question in self.open or question in self.settled, "never asked", question)
+        peer.believes.add(question)
+
+    def _told_settled(self, peer: Peer, frame: Frame) -> None:
+        question = frame["question"]
+        must(self.settled.get(question) == (frame["by"], frame["how"]), "settled", frame, self.settled.get(question))
+        peer.believes.discard(question)
+
+    def _told_state(self, peer: Peer, frame: Frame) -> None:
+        peer.state = {key: value for key, value in frame.items() if key != "kind"}
+
+    def _told_driver(self, peer: Peer, frame: Frame) -> None:
+        peer.driver = frame["client"]
+
+    def _told_bye(self, peer: Peer, frame: Frame) -> None:
+        peer.gone = True
+
+    # -- always -------------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_driver_is_the_model_s(self) -> None:
+        name = None if self.driver is None else peer_name(self, self.driver)
+        must(self.play.hub.driver == name, self.play.hub.driver, "drives, not", name)
+        must((self.play.facts or {"status": "idle"})["status"] != "waiting" or self.open, "waits for nothing")
+
+    @invariant()
+    def what_waits_is_bounded(self) -> None:
+        for peer in self.peers.values():
+            waits = self.play.hub._it.audience.clients[peer.number]
+            must(
+                waits._bytes <= HELD_BYTES and waits._lines <= HELD_LINES, waits._bytes, "bytes", waits._lines, "lines"
+            )
+
+    @invariant()
+    def the_log_has_no_hole(self) -> None:
+        must(self.log.last == len(self.log.entries), "a number is missing")
+
+
+def peer_name(machine: Bridge, peer: Peer) -> str:
+    """The name of a client here, which it may not have read yet."""
+    return machine.play.hub._it.audience.clients[peer.number].name
+
+
+def run(examples: int, steps: int = 80) -> None:
+    """Draw so many runs, none of them known before."""
+    drawn = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(Bridge, settings=drawn)
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]))
