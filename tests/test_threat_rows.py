@@ -169,6 +169,59 @@ somebody else calls the tools of a frontend's process
     test_inside_calls.py::test_another_call_than_the_one_that_was_allowed_is_asked_about
     test_inside_calls.py::test_nothing_of_the_secret_is_on_the_command_line_or_left_behind
     test_inside_calls.py::test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it
+another page in the same browser asks the gateway
+    test_attacks.py::test_another_page_sends_nothing_in_the_users_name
+    test_attacks.py::test_a_form_or_a_text_that_is_json_is_no_request
+    test_attacks.py::test_a_name_that_was_bound_to_our_address_is_not_ours
+    test_attacks.py::test_on_every_address_only_an_address_is_a_name
+    test_attacks.py::test_nothing_is_shared_with_another_origin
+    test_attacks.py::test_no_websocket_is_opened
+    test_attacks.py::test_every_answer_binds_the_browser
+    test_attacks.py::test_a_link_leads_to_the_page_and_to_nothing_else
+somebody has no token for the gateway, an old one, one that may only watch, or a cookie that another port was sent
+    test_attacks.py::test_without_a_token_nothing_is_read_and_nothing_is_done
+    test_attacks.py::test_a_token_in_an_address_is_not_taken
+    test_attacks.py::test_a_watch_only_token_drives_nothing
+    test_attacks.py::test_a_replaced_token_ends_its_cookies_and_its_open_streams
+    test_attacks.py::test_the_cookie_that_another_port_of_this_name_was_sent_opens_nothing
+    test_attacks.py::test_a_cookie_and_a_header_that_stand_there_twice_are_refused
+    test_tokens.py::test_tokens_are_compared_in_constant_time
+    test_tokens.py::test_the_file_is_for_us_alone
+    test_tokens.py::test_where_no_token_can_be_kept_there_is_no_gateway
+somebody on the way reads what the gateway says
+    test_server.py::test_another_address_than_this_machines_own_needs_tls_or_a_proxy
+    test_server.py::test_with_tls_it_answers_to_https_alone
+the gateway's token stands in a log, a list of processes or an address
+    test_serve.py::test_what_is_no_terminal_gets_the_address_without_a_token
+    test_serve.py::test_a_terminal_gets_the_token_in_the_address_once
+an answer is replayed, or is for another question
+    test_attacks.py::test_a_replayed_answer_is_told_who_was_first
+    test_app.py::test_an_answer_to_an_unknown_question_is_404
+    test_attacks.py::test_an_id_that_two_sessions_begin_with_is_no_id
+what a session says is a question, a script or an order for the page
+    test_attacks.py::test_a_question_that_is_forged_in_words_is_words
+    test_attacks.py::test_nothing_that_a_session_says_is_more_than_printable_text
+    test_streams.py::test_a_line_break_never_ends_an_event
+    test_streams.py::test_a_question_is_told_with_all_that_decides_it
+an id in an address is a path
+    test_attacks.py::test_an_id_is_never_a_path
+    test_app.py::test_an_unknown_id_is_404
+    test_app.py::test_the_page_and_its_files_are_for_everybody
+the gateway is flooded with connections, requests, messages or bodies that never end
+    test_attacks.py::test_a_flood_of_messages_is_refused_and_ends
+    test_attacks.py::test_more_streams_than_may_be_are_refused_and_their_places_come_back
+    test_attacks.py::test_a_body_that_says_a_gigabyte_is_not_read
+    test_attacks.py::test_a_body_without_a_length_is_cut_at_its_first_mebibyte
+    test_attacks.py::test_a_body_that_never_comes_is_not_waited_for
+    test_attacks.py::test_a_head_that_never_ends_is_not_waited_for
+    test_attacks.py::test_a_head_that_is_said_byte_by_byte_has_no_more_time
+    test_attacks.py::test_the_next_request_of_a_connection_has_its_own_time
+    test_attacks.py::test_a_head_that_is_too_long_is_refused
+    test_attacks.py::test_thousands_of_connections_shut_nobody_out
+    test_attacks.py::test_who_streams_is_not_displaced_by_who_is_silent
+a session begins with wider permissions from the web
+    test_attacks.py::test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web
+    test_app.py::test_a_session_that_cannot_be_is_refused_before_it_begins
 a child will not die
     test_threats.py::test_nothing_is_left_when_we_are_killed_and_the_pipes_close
     test_child.py::test_a_child_that_ignores_everything_is_killed_with_its_group

@@ -108,7 +108,8 @@ class Link:
             try:
                 data = data[self._socket.send(data) :]
             except BlockingIOError:
-                select.select([], [self._socket], [])
+                if not select.select([], [self._socket], [], ANSWER_SECONDS)[1]:
+                    raise HostGoneError(self.session, f"it heard nothing for {ANSWER_SECONDS:g} s") from None
             except OSError:
                 raise HostGoneError(self.session) from None
 
@@ -123,6 +124,13 @@ class Link:
                 return
             if not self._read():
                 return
+
+    def taken(self) -> tuple[list[dict[str, Any]], bool]:
+        """The frames that have come, without waiting, and whether more may come: for whoever waits on `fileno`."""
+        going = self._read()
+        frames = list(self._heard)
+        self._heard.clear()
+        return frames, going
 
     def _greet_blocking(self, seconds: float) -> None:
         self._socket.setblocking(False)

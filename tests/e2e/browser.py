@@ -91,6 +91,18 @@ class Browser:
 
     def open(self, page: Path, address: str = "", *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
         """Load a page from its file, and wait until it has drawn itself."""
+        self.visit(f"{page.as_uri()}{address}", size=size, dark=dark)
+
+    def visit(self, address: str, *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
+        """Load a page from its address, and wait until it has drawn itself."""
+        self.dress(size, dark=dark)
+        self.driver.get("about:blank")
+        self.forget()
+        self.driver.get(address)
+        self.wait(lambda: self.run("return document.documentElement.dataset.ready === 'yes'"))
+
+    def dress(self, size: tuple[int, int], *, dark: bool = False) -> None:
+        """The window's size and its colours, for the page that is open too."""
         self.command("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce"},
@@ -100,12 +112,14 @@ class Browser:
             width=size[0],
             height=size[1],
             deviceScaleFactor=1,
-            mobile=size == PHONE,
+            mobile=size[0] < 400,
         )
-        self.driver.get("about:blank")
-        self.forget()
-        self.driver.get(f"{page.as_uri()}{address}")
-        self.wait(lambda: self.run("return document.documentElement.dataset.ready === 'yes'"))
+
+    def offline(self, is_: bool) -> None:
+        """The browser's own switch for the network."""
+        self.command("Network.enable")
+        unbounded = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        self.command("Network.emulateNetworkConditions", offline=is_, **unbounded)
 
     def command(self, name: str, **parameters: Any) -> Any:
         """A command of the DevTools protocol."""

@@ -17,19 +17,19 @@ from shim.bridge.link import HostGoneError
 
 ANSWER_SECONDS = 10.0  # for a host's word; it says it in milliseconds
 ENDED = "the session has ended"
+LATE = "the session did not answer in time; look whether it was done before you repeat it"
 BYPASS = "bypassPermissions"
 TEXT_CHARACTERS = 500_000  # of a message
 NAME_CHARACTERS = 200  # of a model or a mode, an id or a question
-# A word of a refusal → the status that says it.
+# A reason of a host's refusal (`core.bridge.frames.RefusedError`) → the status that says it; 400 for all others.
 STATUS = {
-    "driver": 409,
-    "driven": 409,
-    "watcher": 403,
-    "role": 403,
-    "mode": 403,
+    "not-driver": 409,
+    "not-owner": 409,
+    "ended": 409,
+    "watch-only": 403,
     "bypass": 403,
-    "full": 429,
-    "busy": 429,
+    "unknown-question": 404,
+    "too-many": 429,
 }
 
 
@@ -47,9 +47,7 @@ async def act(hosts: Hosts, session: str, frame: Mapping[str, Any], *, take: boo
                     if told is not None:
                         return told
     except TimeoutError:
-        raise Refused(
-            504, "the session did not answer in time; look whether it was done before you repeat it"
-        ) from None
+        raise Refused(504, LATE) from None
     except HostGoneError:
         if frame["kind"] != "end":
             raise
@@ -68,64 +66,54 @@ def _settles(heard: Frame, mark: str, frame: Mapping[str, Any]) -> dict[str, Any
     if heard.kind == "refused" and said.get("id") in (mark, f"take-{mark}"):
         reason = str(said.get("reason"))
         driver = {"driver": clean(said["driver"])} if said.get("driver") else {}
-        status = 409 if driver else STATUS.get(reason, 400)
-        raise Refused(status, clean(str(said.get("text") or reason)), reason=clean(reason), **driver)
+        raise Refused(STATUS.get(reason, 400), clean(str(said.get("text") or reason)), reason=clean(reason), **driver)
     return None
 
 
 async def answer(hosts: Hosts, session: str, question: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer a question, if it is still open."""
+    """Answer a question, if it is still open. Refused with `by` and `how` where somebody was first."""
     behavior, mark = body.get("behavior"), str(uuid4())
     if behavior not in ("allow", "deny"):
-        raise Refused(400, f"`behavior` is {behavior!r}, it must be allow or deny")
+        raise Refused(400, f"`behavior` is {clean(behavior)!r}, it must be allow or deny")
     try:
         with anyio.fail_after(ANSWER_SECONDS):
             async with hosts.connect(session, drive=True, replay=False, partial=False) as link:
-                sent, open_ones = False, {question}
+                me, sent, gone = "", False, False
                 async for heard in frames(link):
-                    said = heard.said
+                    said, about = heard.said, heard.said.get("question") == question
                     if heard.kind == "welcome":
-                        open_ones = set(map(str, said.get("questions") or ()))
-                    asked = heard.kind == "question" and said.get("question") == question
-                    if not sent and (asked or question not in open_ones):
+                        me, gone = str(said.get("client")), question not in said.get("questions", ())
+                    asked = heard.kind == "question" and about
+                    if not sent and (asked or gone):
                         # An answer to what is not open is said too: the host knows who settled it, and how.
-                        decision = _decision(body, said.get("request") if asked else {})
-                        sent = True
+                        decision = _decision(body, said["request"] if asked else {})
                         await link.send({"kind": "answer", "id": mark, "question": question, "decision": decision})
-                    if (
-                        heard.kind == "settled"
-                        and said.get("question") == question
-                        and sent
-                        and not open_ones & {question}
-                    ):
-                        raise Refused(
-                            409, "somebody else was first", by=clean(said.get("by")), how=clean(said.get("how"))
-                        )
-                    told = _settles(heard, mark, {"kind": "answer"})
-                    if told is not None:
+                        sent = True
+                    if heard.kind == "settled" and about and (gone or said.get("by") != me):
+                        how = {"by": clean(said.get("by")), "how": clean(said.get("how"))}
+                        raise Refused(409, "somebody else was first", **how)
+                    if (told := _settles(heard, mark, {"kind": "answer"})) is not None:
                         return told
     except TimeoutError:
-        raise Refused(
-            504, "the session did not answer in time; look whether it was done before you repeat it"
-        ) from None
+        raise Refused(504, LATE) from None
     raise Refused(409, ENDED)
 
 
-def _decision(body: Mapping[str, Any], request: Any) -> dict[str, Any]:
-    """The body of an answer to can_use_tool."""
+def _decision(body: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of an answer to Claude's request."""
+    given, message = body.get("input"), body.get("message")
+    changed = {"content" if request.get("subtype") == "elicitation" else "updatedInput": given}
+    if request.get("subtype") == "elicitation":
+        return (
+            {"action": "accept", **(changed if given else {})} if body["behavior"] == "allow" else {"action": "decline"}
+        )
     if body["behavior"] == "deny":
-        message = body.get("message")
-        return {"behavior": "deny", "message": message if isinstance(message, str) and message else "denied"}
-    decision: dict[str, Any] = {"behavior": "allow"}
-    if isinstance(given := body.get("input"), dict):
-        decision["updatedInput"] = given
-    if body.get("always"):
-        suggestions = request.get("permission_suggestions") if isinstance(request, dict) else None
-        if not suggestions:
+        return {"behavior": "deny", **({"message": message} if message else {})}
+    decision = {"behavior": "allow", **(changed if given is not None else {})}
+    if body.get("always") is True and request:
+        if not request.get("permission_suggestions"):
             raise Refused(400, "this question cannot be answered for always")
-        if any(one.get("mode") == BYPASS for one in suggestions if isinstance(one, dict)):
-            raise Refused(403, f"{BYPASS} cannot be chosen from the web")
-        decision["updatedPermissions"] = suggestions
+        decision["updatedPermissions"] = request["permission_suggestions"]
     return decision
 
 

@@ -19,6 +19,7 @@ from shim.story.story import Change, Story
 from shim.story.unified_diff import diff_of
 
 TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
+DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
 FIELDS = 200  # of what is asked about; more are said in one
 
 
@@ -121,9 +122,36 @@ def question_of(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         "path": _text(request.get("blocked_path") or ""),
         "asked": clean(asked) if isinstance(asked, list) else None,
         "schema": clean(request.get("requested_schema")),
-        "always": [printable(spelled_short(one)) for one in suggestions] if isinstance(suggestions, list) else [],
+        "always": [_always(one) for one in suggestions] if isinstance(suggestions, list) else [],
     }
     return {key: value for key, value in told.items() if value or key in ("question", "kind", "tool")}
+
+
+# Where a rule that was allowed for always is kept, in words.
+PLACES = {
+    "session": "in this session",
+    "localSettings": "in this folder",
+    "projectSettings": "for everybody in this project",
+    "userSettings": "everywhere",
+}
+
+
+def _always(suggestion: Any) -> str:
+    """What a suggestion would allow, in words; one of another shape as it is."""
+    try:
+        kind, where = suggestion["type"], PLACES.get(str(suggestion.get("destination")), "")
+        if kind == "addRules" and suggestion["behavior"] == "allow":
+            rules = ((rule["toolName"], rule.get("ruleContent")) for rule in suggestion["rules"])
+            what = ", ".join(f"{tool}({content})" if content else tool for tool, content in rules)
+        elif kind == "setMode":
+            what = f"mode {suggestion['mode']}"
+        elif kind == "addDirectories":
+            what = "folder " + ", ".join(suggestion["directories"])
+        else:
+            return printable(spelled_short(suggestion))
+    except (AttributeError, KeyError, TypeError):
+        return printable(spelled_short(suggestion))
+    return printable(f"{what} {where}".rstrip())
 
 
 def _text(value: Any) -> str:
@@ -131,13 +159,17 @@ def _text(value: Any) -> str:
     return printable(told.replace("\r\n", "\n"))
 
 
-def clean(value: Any) -> Any:
-    """JSON with printable texts."""
+def clean(value: Any, depth: int = DEPTH) -> Any:
+    """JSON with printable texts, at most `depth` levels of it."""
     if isinstance(value, str):
         return printable(value)
+    if isinstance(value, list | Mapping) and not depth:
+        return "…"
     if isinstance(value, list):
-        return [clean(one) for one in value]
-    return {printable(key): clean(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [clean(one, depth - 1) for one in value]
+    if isinstance(value, Mapping):
+        return {printable(key): clean(one, depth - 1) for key, one in value.items()}
+    return value
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

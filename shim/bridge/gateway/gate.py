@@ -31,7 +31,7 @@ ONCE = (
 RULES = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
+    "require-trusted-types-for 'script'; trusted-types worker"
 )
 HEADERS: Mapping[str, str] = {
     "content-security-policy": RULES,

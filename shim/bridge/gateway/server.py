@@ -18,7 +18,7 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.core.errors import FrontendError, MachineError
 
 HOST, PORT = "127.0.0.1", 8421
-BACKLOG = 128
+BACKLOG = 2048  # connections that wait to be taken; those beyond try again after a second
 KEEP_ALIVE_SECONDS = 5
 END_SECONDS = 1  # for open streams at the end; browsers come back by themselves
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -169,6 +169,7 @@ def server_of(place: Place, hosts: Hosts, tokens: TokenFile, opened: socket.sock
         lifespan="off",
         loop="asyncio",
         log_config=None,  # nothing is logged: an address has the id of a session in it
+        log_level="error",  # what nobody should see is seen on stderr: a fault of ours, and not what somebody sends
         access_log=False,
         proxy_headers=False,  # what a proxy says of a client changes nothing here
         server_header=False,

@@ -112,7 +112,8 @@ class Drawn(Teller):
         elif frame.kind == "welcome":
             yield from self._welcome(frame)
         elif frame.kind != "gap":
-            yield event(frame.kind, orjson.dumps(clean(frame.facts)))
+            exact = {"question": frame.said["question"]} if "question" in frame.said else {}  # an id is said back
+            yield event(frame.kind, orjson.dumps({**clean(frame.facts), **exact}))
 
     def _welcome(self, frame: Frame) -> Iterator[bytes]:
         said, seen = frame.said, self._seen
@@ -120,7 +121,7 @@ class Drawn(Teller):
             self._seen = None
             yield event("gap", orjson.dumps({"from": seen.number, "to": said["number"], "reason": "unknown"}))
         told = {key: value for key, value in frame.facts.items() if key not in NOT_DRAWN}
-        yield event("welcome", orjson.dumps(clean(told)))
+        yield event("welcome", orjson.dumps({**clean(told), "questions": said.get("questions", [])}))
 
     def _line(self, frame: Frame) -> Iterator[bytes]:
         line, cursor = frame.line, frame.cursor

@@ -82,7 +82,7 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
         of = {"resume": None, "session_id": session, "fork_session": False}
     return invocation.with_flags(
         prompt=None,
-        print_mode=True,
+        print_mode=False,  # as the SDKs hold a conversation
         input_format="stream-json",
         output_format="stream-json",
         verbose=True,

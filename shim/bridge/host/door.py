@@ -74,12 +74,10 @@ class Door:
     async def _hear(self, connection: Connection) -> None:
         """Hear a client until it has said all, or says what is no frame."""
         first = LineSplitter(HELLO_BYTES)
-        lines = list[bytes]()
+        lines, size = list[bytes](), 0
         with anyio.move_on_after(HELLO_SECONDS):
-            while not (lines or first.skipped):
-                if not (chunk := await _read(connection.link)):
-                    break
-                lines = first.feed(chunk)
+            while not lines and size <= HELLO_BYTES and (chunk := await _read(connection.link)):
+                lines, size = first.feed(chunk), size + len(chunk)
         if not lines:
             connection.say(frame("bye", reason=f"no hello of at most {HELLO_BYTES} bytes in {HELLO_SECONDS:g} s"))
             return

@@ -153,7 +153,7 @@ class Life:
             await anyio.sleep(TICK_SECONDS)
             self.runner.hub.tick()
             self.runner.settle()
-            _bound_stderr()
+            bound_stderr()
             if not self._facts.ours:
                 self._stop(DISPLACED)
             if self.runner.hub.clients or self.runner.hub.running:
@@ -163,7 +163,8 @@ class Life:
                 self.source.close()
 
 
-def _bound_stderr() -> None:
+def bound_stderr(descriptor: int = 2) -> None:
+    """Empty our stderr where it has grown too large; it is a file that is appended to."""
     with suppress(OSError):
-        if os.fstat(2).st_size > STDERR_BYTES:
-            os.ftruncate(2, 0)
+        if os.fstat(descriptor).st_size > STDERR_BYTES:
+            os.ftruncate(descriptor, 0)

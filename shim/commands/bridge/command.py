@@ -3,6 +3,7 @@
 import typer
 
 from shim.commands.bridge.acts import answer_question, list_sessions, say_message, stop_sessions
+from shim.commands.bridge.attach import attach_session, watch_session
 from shim.commands.bridge.serve import serve
 from shim.commands.bridge.token import token
 from shim.commands.help.grouped import Grouped
@@ -18,6 +19,8 @@ app = typer.Typer(
 
 for name, command in (
     ("list", list_sessions),
+    ("attach", attach_session),
+    ("watch", watch_session),
     ("say", say_message),
     ("answer", answer_question),
     ("stop", stop_sessions),

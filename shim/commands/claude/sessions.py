@@ -10,7 +10,7 @@ from shim.commands.bridge.meant import UNLISTED, meant, meant_by_id
 from shim.commands.bridge.stop import stop as end
 from shim.commands.claude.answers import Answer, disabled, refused
 from shim.commands.claude.claude_help import USAGES
-from shim.core.errors import FrontendError, ShimError
+from shim.core.errors import ShimError
 from shim.core.reading.account import printable
 
 EVERY = "--all"
@@ -42,7 +42,9 @@ def _logs(words: Sequence[str]) -> Answer:
 
 def _attach(words: Sequence[str]) -> Answer:
     one = meant(registry.sessions(os.environ), words[0], alone=len(words) == 1)
-    raise FrontendError(f"session {one.id} cannot be opened in a terminal yet", hint=f"`claude logs {one.id}` shows it")
+    from shim.commands.bridge.terminal.attach import attach
+
+    return Answer("", attach(one, os.environ))
 
 
 def _stop(words: Sequence[str]) -> Answer:

@@ -9,18 +9,17 @@ import json
 import os
 import selectors
 import signal
-import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
 from shim.commands.turn.granting import advice
 from shim.commands.turn.person import Person
+from shim.commands.turn.waiting import pipe_of, woken_by
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.lines import LineSplitter
@@ -56,7 +55,7 @@ class LiveTurn:
 
     def run(self, command: Sequence[str], prompt: str) -> int:
         """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own, or a signal's."""
-        with selectors.DefaultSelector() as selector, self._signals() as signals:
+        with selectors.DefaultSelector() as selector, woken_by(SIGNALS, self._heard) as signals:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
             )
@@ -82,7 +81,7 @@ class LiveTurn:
         selector.register(output, selectors.EVENT_READ)
         selector.register(complaints, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)
-        reader = self._reader()
+        reader = pipe_of(self._console)
         if reader is not None:
             selector.register(reader, selectors.EVENT_READ)
         asks = False
@@ -114,14 +113,6 @@ class LiveTurn:
                 self._decide(self._person)
             if not ready:
                 self._drawing.flush()
-
-    def _reader(self) -> int | None:
-        """Our stdout where it is a pipe, whose reader may leave while there is nothing to draw."""
-        try:
-            descriptor = self._console.file.fileno()
-            return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None
-        except (OSError, ValueError):
-            return None
 
     def _complaints(self) -> bool:
         """Pass on what the drop-in wrote to stderr by now. Returns False at its end."""
@@ -248,25 +239,6 @@ class LiveTurn:
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-
-    @contextmanager
-    def _signals(self) -> Iterator[int]:
-        """A descriptor that can be read when a signal came. A signal that is ignored stays ignored."""
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        try:
-            for number, handler in before.items():
-                if handler is not signal.SIG_IGN:
-                    signal.signal(number, lambda number, _: self._heard.append(number))
-            yield reading
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            signal.set_wakeup_fd(woken)
-            os.close(reading)
-            os.close(writing)
 
     # -- how it is done ----------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ INDENT = 4
 ASKS = "AskUserQuestion"
 QUESTIONS = 20  # of one call that are read; a real one has at most four
 OPTIONS = 50  # of one question
+ASKED_CHARACTERS = 160  # of a question, where one line says it
 SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
 
 # Arguments that are drawn in another way, or not at all.

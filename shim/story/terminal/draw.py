@@ -3,7 +3,7 @@
 All text of vendors and models goes through `printable` and is never parsed as markup (threats: terminal).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rich.console import Console
 from rich.text import Text
@@ -27,7 +27,7 @@ from shim.story.terminal.arguments import (
     shown_call,
     whole,
 )
-from shim.story.terminal.paper import Paper
+from shim.story.terminal.paper import Paper, Typed
 from shim.story.terminal.sums import reasons, session_lines, turn_line
 
 ARGUMENT_LINES = 12  # of a command, or of further arguments
@@ -114,9 +114,13 @@ class Drawing:
         if said:
             self._drew(said)
 
-    def flush(self) -> None:
-        """Flush, for a reader of a pipe; on a terminal draw what is going on now."""
-        self._paper.flush()
+    def typed_by(self, typed: Callable[[int], Typed] | None) -> None:
+        """Show below all else what a person types at a width."""
+        self._paper.typed = typed
+
+    def flush(self, *, at_once: bool = False) -> None:
+        """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a person has typed."""
+        self._paper.flush(at_once=at_once)
 
     def close(self, ending: Iterable[str] = ()) -> None:
         """Draw the end: sums, the bar of the time, and remarks about the recording."""

@@ -129,11 +129,8 @@ class Paper:
     def rest(self) -> None:
         """Stop showing that something is awaited."""
         self._preview, self._moves = "", False
-        if self._below is not None:
-            if self._shows:
-                self.flush(at_once=True)
-            else:
-                self._below.stop()
+        if self._below is not None and not self._shows:
+            self._below.stop()
 
     def _goes_on(self, typed: Typed | None) -> RenderableType:
         parts: list[Any] = []

@@ -67,7 +67,7 @@ def test_a_question_is_answered_once(web, host):
 @pytest.mark.parametrize(
     ("body", "decision"),
     [
-        ({"behavior": "deny"}, {"behavior": "deny", "message": "denied"}),
+        ({"behavior": "deny"}, {"behavior": "deny"}),
         ({"behavior": "deny", "message": "no"}, {"behavior": "deny", "message": "no"}),
         ({"behavior": "allow", "input": {"a": 1}}, {"behavior": "allow", "updatedInput": {"a": 1}}),
         (
@@ -80,6 +80,20 @@ def test_an_answer_becomes_a_decision(web, host, body, decision):
     web.call(host.ask)
     assert web.post(f"/sessions/{SESSION}/answers", {"question": "q1", **body}).status == 200
     assert host.heard[0]["decision"] == decision
+
+
+def test_an_elicitation_is_accepted_with_its_content_or_declined(web, host):
+    for name, body, decision in (
+        ("e1", {"behavior": "allow", "input": {"city": "Oslo"}}, {"action": "accept", "content": {"city": "Oslo"}}),
+        ("e2", {"behavior": "deny", "message": "no"}, {"action": "decline"}),
+    ):
+        web.call(host.ask, name, subtype="elicitation", message="Which city?")
+        assert web.post(f"/sessions/{SESSION}/answers", {"question": name, **body}).status == 200
+        assert host.heard[-1]["decision"] == decision
+
+
+def test_an_answer_to_an_unknown_question_is_404(web, host):
+    assert web.post(f"/sessions/{SESSION}/answers", {"question": "q9", "behavior": "allow"}).status == 404
 
 
 def test_what_has_no_suggestion_cannot_be_allowed_for_always(web, host):

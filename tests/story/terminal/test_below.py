@@ -108,6 +108,7 @@ def test_what_a_person_types_stays_when_nothing_is_awaited():
     paper.wait("waiting")
     paper.flush()
     paper.rest()
+    paper.flush(at_once=True)
     assert window.shown() == ["> hi 40"]
     paper.typed = None
     paper.rest()

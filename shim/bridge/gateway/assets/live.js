@@ -74,8 +74,7 @@ function sessionFrame() {
       element("div", { id: "steps" }),
       element("div", { id: "live" }),
     ),
-    element("button", { type: "button", id: "latest", class: "button", hidden: true }, "↓ Latest"),
-    element("div", { class: "dock" }, element("div", { id: "asked" }), element("p", { id: "settled", hidden: true }), talkForm(), sessionOver()),
+    element("div", { class: "dock" }, element("button", { type: "button", id: "latest", class: "button", hidden: true }, "↓ Latest"), element("div", { id: "asked" }), element("p", { id: "settled", hidden: true }), talkForm(), sessionOver()),
   );
 }
 

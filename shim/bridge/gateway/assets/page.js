@@ -140,6 +140,7 @@ addEventListener("offline", () => {
   if (shown.stream) shown.stream.cut();
 });
 document.addEventListener("visibilitychange", () => !document.hidden && comeBack());
+if (navigator.serviceWorker) navigator.serviceWorker.addEventListener("message", (event) => (location.hash = String(event.data.address).replace(/^\/#/, "")));
 listenToBell();
 if (!takeToken(location.hash.slice(1))) begin();
 document.documentElement.dataset.ready = "yes";

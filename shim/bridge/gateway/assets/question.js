@@ -33,7 +33,7 @@ function keepQuestions(ids) {
 function dropQuestion(id) {
   const entry = questions.get(id);
   if (!entry) return null;
-  const focused = entry.node.contains(document.activeElement);
+  const focused = entry.from || entry.node.contains(document.activeElement);
   questions.delete(id);
   entry.node.remove();
   countQuestions();
@@ -50,8 +50,9 @@ function countQuestions() {
 /** Somebody settled a question: say who, and how. */
 function settleQuestion({ question, by, how }) {
   const entry = dropQuestion(question);
-  const title = entry ? oneLine(entry.data.tool || "The question", 60) : "A question";
-  const who = oneLine(by || "", 60);
+  if (!entry) return; // it was said already
+  const title = oneLine(entry.data.tool || "The question", 60);
+  const who = entry.sent && by === OURS ? "you" : oneLine(by || "", 60);
   saySettled(`${title}: ${HOW[how] || how}${who && (how === "allow" || how === "deny") ? ` by ${who}` : ""}`);
 }
 
@@ -91,6 +92,8 @@ function permission(entry, failed) {
   const { data } = entry;
   const message = element("textarea", { rows: 1, placeholder: "Why not, or what instead (optional)", "aria-label": "A message with the denial" });
   const denial = element("div", { class: "denial", hidden: true }, message, element("button", { type: "button", class: "bad", onclick: () => answer(entry, failed, { behavior: "deny", message: message.value.trim() || undefined }) }, "Deny"));
+  const input = element("div", { class: "input", tabindex: 0, role: "group", "aria-label": "What it would do" }, questionInput(data));
+  if (watching()) return [input, element("p", { class: "hint" }, "This page may only watch.")];
   const always = data.always || [];
   const deny = element("button", { type: "button", class: "bad", "aria-expanded": "false" }, "Deny");
   const why = element("button", { type: "button", class: "plain", "aria-expanded": "false" }, "Deny with a message …");
@@ -108,7 +111,7 @@ function permission(entry, failed) {
     }
   });
   return [
-    element("div", { class: "input", tabindex: 0, role: "group", "aria-label": "What it would do" }, questionInput(data)),
+    input,
     element(
       "div",
       { class: "choose" },
@@ -122,6 +125,11 @@ function permission(entry, failed) {
   ];
 }
 
+/** A text that is broken into lines: no stop of the tabulator, because it never scrolls by itself. */
+function wrapped(text) {
+  return element("pre", null, element("code", null, text));
+}
+
 /** All of the input, nothing folded and nothing cut. */
 function questionInput(data) {
   const fields = data.fields || [];
@@ -131,8 +139,8 @@ function questionInput(data) {
     data.diff ? difference(data.diff) : "",
     fields
       .filter(([name]) => !(data.diff && ["old_string", "new_string", "content", "edits", "new_source"].includes(name)))
-      .map(([name, value]) => (alone ? code(value) : labelled(name, code(value)))),
-    data.path ? labelled("outside the allowed folders", code(data.path)) : "",
+      .map(([name, value]) => (alone ? wrapped(value) : labelled(name, wrapped(value)))),
+    data.path ? labelled("outside the allowed folders", wrapped(data.path)) : "",
     data.reason ? element("p", { class: "hint" }, data.reason) : "",
   ];
 }
@@ -161,6 +169,7 @@ function choices(entry, failed) {
     answer(entry, failed, { behavior: "allow", input: { questions: entry.data.asked, answers } });
   };
   const form = element("form", { class: "input" }, groups.map(({ node }) => node));
+  if (watching()) return [form];
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send();
@@ -181,6 +190,7 @@ function elicited(entry, failed) {
     return { name, said, node: element("label", { class: "row" }, element("span", { class: "label" }, label), input, about.description ? element("small", null, String(about.description)) : "") };
   });
   const send = () => answer(entry, failed, { behavior: "allow", input: Object.fromEntries(rows.map(({ name, said }) => [name, said()]).filter(([, value]) => value !== undefined)) });
+  if (watching()) return [element("div", { class: "input" }, element("p", { class: "said" }, entry.data.message || ""))];
   return [
     element("div", { class: "input" }, entry.data.message ? element("p", { class: "said" }, entry.data.message) : "", rows.map(({ node }) => node)),
     element("div", { class: "choose" }, element("button", { type: "button", class: "strong", onclick: send }, "Answer"), element("button", { type: "button", class: "bad", onclick: () => answer(entry, failed, { behavior: "deny" }) }, "Decline")),
@@ -198,16 +208,21 @@ function wrongIn(node, text) {
 async function answer(entry, failed, body) {
   const session = shown.id;
   const buttons = entry.node.querySelectorAll("button, input, select, textarea");
+  entry.from = entry.node.contains(document.activeElement) ? document.activeElement : null; // what is disabled loses the focus
   for (const button of buttons) button.disabled = true;
   failed.hidden = true;
+  entry.sent = true;
   try {
     const told = await ask("POST", `/sessions/${encodeURIComponent(session)}/answers`, { question: entry.data.question, ...body });
     if (shown.id !== session) return;
-    if (dropQuestion(entry.data.question)) saySettled(`${oneLine(entry.data.tool || "Question", 60)}: ${body.behavior === "allow" ? (body.always ? "always allowed" : "allowed") : "denied"} by you`);
+    settleQuestion({ question: entry.data.question, by: OURS, how: body.behavior });
     return told;
   } catch (refused) {
     if (shown.id !== session) return;
+    entry.sent = false;
     for (const button of buttons) button.disabled = false;
+    if (entry.from) entry.from.focus();
+    entry.from = null;
     if (refused.body.how) settleQuestion({ question: entry.data.question, by: refused.body.by, how: refused.body.how });
     else wrongIn(failed, `${refused.message} Your answer was not sent.`);
   }

@@ -6,7 +6,9 @@ self.addEventListener("notificationclick", (event) => {
   event.waitUntil(
     self.clients.matchAll({ type: "window", includeUncontrolled: true }).then((pages) => {
       const page = pages.find((one) => new URL(one.url).origin === self.location.origin);
-      return page ? page.focus().then((one) => one.navigate(address).catch(() => {})) : self.clients.openWindow(address);
+      if (!page) return self.clients.openWindow(address);
+      page.postMessage({ address });
+      return page.focus();
     }),
   );
 });

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shim.commands.bridge import keys
-from shim.commands.bridge.keys import Editor, Keys, Text
+from shim.commands.bridge.terminal import keys
+from shim.commands.bridge.terminal.keys import Editor, Keys, Text
 
 
 def pressed(*chunks: bytes) -> list[str]:

@@ -1,0 +1,86 @@
+"""`shim bridge attach` and `shim bridge watch`."""
+
+import os
+import sys
+from itertools import chain
+from typing import Annotated
+
+import typer
+
+from shim.bridge import registry
+from shim.bridge.link import HostGoneError, connect_blocking
+from shim.bridge.registry import Registered
+from shim.commands.bridge.logs import casts_of
+from shim.commands.bridge.meant import meant
+from shim.commands.bridge.terminal.attach import attach, watch
+from shim.core.bridge.frames import WATCH, frame
+from shim.story.terminal.console import open_console, say
+from shim.story.terminal.show import show
+
+WhichSession = Annotated[str, typer.Argument(metavar="ID", help="Its id, the beginning of one, or a part of its name.")]
+
+
+def attach_session(session: WhichSession) -> None:
+    """Open a session that lives on its own in this terminal.
+
+    What was said before is drawn, then what is said now. A line is the next message. A question is answered with a key.
+    Ctrl-C interrupts the turn, Ctrl-D leaves; the session goes on. Without a terminal, lines of stdin are messages.
+
+    Example: shim bridge attach 1f0c
+    """
+    raise typer.Exit(attach(_meant(session), os.environ, "shim bridge attach"))
+
+
+def watch_session(
+    session: WhichSession,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the frames of its host, one a line.")] = False,
+    thinking: Annotated[
+        bool, typer.Option("--thinking", help="Show all of the thinking, not only its first line.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show all of the output, not only what fits a screen.")] = False,
+) -> None:
+    """Watch a session that lives on its own: all that was said, then what is said now. It is never driven by this.
+
+    One that has ended is drawn from its log.
+
+    Example: shim bridge watch 1f0c
+    """
+    one = _meant(session)
+    try:
+        if as_json:
+            status = _print_frames(one)
+        elif one.alive:
+            status = watch(one, os.environ, thinking=thinking, full=full)
+        else:
+            status = _show_log(one, thinking=thinking, full=full)
+    except BrokenPipeError:  # a reader that has seen enough is not a failure
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        status = 0
+    raise typer.Exit(status)
+
+
+def _print_frames(one: Registered) -> int:
+    """Print frames until the host says goodbye, or Ctrl-C comes."""
+    with connect_blocking(one.session, os.environ, role=WATCH, client=f"watcher {os.getpid()}") as link:
+        try:
+            for said in chain((link.welcome,), link.frames()):
+                kind = str(said["kind"])
+                rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
+                sys.stdout.buffer.write(frame(kind, **rest))
+                sys.stdout.flush()
+                if kind == "bye":
+                    return 0
+        except KeyboardInterrupt:
+            return 0
+    raise HostGoneError(one.session, "its host closed the connection without a word")
+
+
+def _show_log(one: Registered, *, thinking: bool, full: bool) -> int:
+    for path in casts_of(one):
+        show(path, open_console(), thinking=thinking, full=full, unended=True)
+    say(f"session {one.id} has ended: `claude attach {one.id}` goes on with it")
+    return 0
+
+
+def _meant(word: str) -> Registered:
+    return meant(registry.sessions(os.environ), word)

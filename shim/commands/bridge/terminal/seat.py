@@ -1,0 +1,175 @@
+"""The loop of a terminal, or of a script, at a session that lives on its own: its host, the keys, the signals."""
+
+import errno
+import os
+import selectors
+import signal
+import sys
+import termios
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from rich.console import Console
+
+from shim.bridge.link import Link
+from shim.commands.bridge.terminal.composer import composer
+from shim.commands.bridge.terminal.keys import PASTE_OFF, PASTE_ON, Keys
+from shim.commands.bridge.terminal.talk import Talk
+from shim.commands.bridge.terminal.view import View
+from shim.commands.turn.waiting import pipe_of, woken_by
+from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
+from shim.story.terminal.paper import REFRESH_SECONDS
+
+CHUNK_BYTES = 64 * 1024
+LINES = 1000  # of a script that wait; the rest waits in its pipe
+PATIENCE_SECONDS = 30.0  # for the host's answers once a script has said all
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+# How it ended: the person left, the host said goodbye, the connection broke, a signal came, the host did not answer.
+End = Literal["left", "bye", "lost", "signal", "silent"]
+
+
+class Seat:
+    """`talk`: what is typed goes to it; without one nothing is read. `keyed`: the terminal hands over every key."""
+
+    def __init__(self, console: Console, view: View, talk: Talk | None, *, keyed: bool) -> None:
+        self.signal = 0  # the one that ended us
+        self.view = view
+        self.talk = talk
+        self.keyed = keyed
+        self._live = console.is_terminal
+        self._reader = pipe_of(console)
+        self._heard: list[int] = []
+        self._keys = Keys()
+        self._splitter = LineSplitter(INBOUND_BYTES)
+        self._lines = deque[str]()
+        self._reads = talk is not None
+        self._ended = 0.0  # when a script had said all
+
+    def serve(self, link: Link) -> End:
+        """Serve until it ends; the host can be another one the next time."""
+        with (
+            selectors.DefaultSelector() as selector,
+            woken_by(SIGNALS, self._heard) as signals,
+            every_key(0) if self.keyed else _nothing() as settings,
+        ):
+            selector.register(link, selectors.EVENT_READ)
+            selector.register(signals, selectors.EVENT_READ)
+            if self._reader is not None:
+                selector.register(self._reader, selectors.EVENT_READ)
+            frames, going = link.taken()
+            frames.insert(0, dict(link.welcome))
+            try:
+                while True:
+                    end = self._round(frames, going=going)
+                    if end is not None:
+                        return end
+                    ready = self._wait(selector)
+                    frames, going = link.taken() if link in ready else ([], True)
+                    if self._reader in ready:  # all that a pipe's writing end tells: nobody reads any more
+                        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+                    if signals in ready:
+                        os.read(signals, CHUNK_BYTES)
+                        if self._signalled(settings):
+                            return "left" if not self.signal else "signal"
+                    if 0 in ready:
+                        self._typed()
+            finally:
+                self.view.typed_by(None)
+                self.view.rest()
+
+    def _round(self, frames: list[dict[str, Any]], *, going: bool) -> End | None:
+        """Take what the host said, say what is next, draw it. Returns whether and how it is over."""
+        view, talk = self.view, self.talk
+        for frame in frames:
+            (view if talk is None else talk).take(frame)
+        if view.bye is not None or not going:
+            return "lost" if view.bye is None else "bye"
+        if talk is not None and view.synced:
+            if self.keyed:
+                view.typed_by(lambda width: composer(talk, width))
+            while self._lines and talk.settled and not talk.left:
+                talk.line(self._lines.popleft())
+            if self._ended and not self._lines and talk.settled:
+                talk.left = True
+            if talk.left:
+                return "left"
+        if self._ended and time.monotonic() - self._ended >= PATIENCE_SECONDS:
+            return "silent"
+        view.flush(at_once=self.keyed)
+        return None
+
+    def _wait(self, selector: selectors.BaseSelector) -> set[Any]:
+        """What is ready, at the latest when something that moves has to be drawn anew."""
+        wanted = self._reads and len(self._lines) < LINES and (self.view.synced or not self.keyed)
+        if wanted != (0 in selector.get_map()):
+            if wanted:
+                selector.register(0, selectors.EVENT_READ)
+            else:
+                selector.unregister(0)
+        moves = self._live and (self.view.busy or (self.talk is not None and self.talk.waits))
+        seconds = REFRESH_SECONDS if moves else PATIENCE_SECONDS if self._ended else None
+        return {key.fileobj for key, _ in selector.select(seconds)}
+
+    def _typed(self) -> None:
+        """Keys, or lines."""
+        assert self.talk is not None
+        try:
+            chunk = os.read(0, CHUNK_BYTES)
+        except OSError:  # the terminal has gone
+            chunk = b""
+        if self.keyed and chunk:
+            self.talk.press(self._keys.feed(chunk))
+            return
+        for line in self._splitter.feed(chunk) if chunk else self._splitter.close():
+            self._lines.append(line.decode("utf-8", "replace"))
+        if not chunk:
+            self._reads, self._ended = False, time.monotonic()
+
+    def _signalled(self, settings: list[Any] | None) -> bool:
+        """Obey the signals that came. Returns whether it is over."""
+        heard, self._heard[:] = list(self._heard), []
+        for number in heard:
+            if number in ENDING:
+                self.signal = number
+                return True
+            if number == signal.SIGTSTP or (number == signal.SIGINT and self.talk is None):
+                return True
+            if number == signal.SIGINT and self.talk is not None:
+                self.talk.interrupt()
+            elif number == signal.SIGCONT and settings is not None:
+                _hand_over_keys(0, settings)
+        return self.talk is not None and self.talk.left
+
+
+@contextmanager
+def every_key(descriptor: int) -> Iterator[list[Any]]:
+    """Have a terminal hand over every key at once, Ctrl-C too, and show none of them. Its settings come back behind."""
+    settings = termios.tcgetattr(descriptor)
+    try:
+        _hand_over_keys(descriptor, settings)
+        yield settings
+    finally:
+        sys.stdout.write(PASTE_OFF)
+        sys.stdout.flush()
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+
+
+def _hand_over_keys(descriptor: int, settings: list[Any]) -> None:
+    """What `settings` are, but for what a terminal does with keys."""
+    wanted = [*settings[:6], list(settings[6])]
+    wanted[0] &= ~(termios.ICRNL | termios.IXON)
+    wanted[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
+    wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, wanted)
+    sys.stdout.write(PASTE_ON)
+    sys.stdout.flush()
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield None

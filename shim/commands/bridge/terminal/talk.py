@@ -1,0 +1,204 @@
+"""One person, or one script, in a session that lives on its own: what they type, and what becomes of it. Sans-IO."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shim.channels.stamps import fresh_uuid
+from shim.commands.bridge.terminal import keys
+from shim.commands.bridge.terminal.asking import Asking, Decision
+from shim.commands.bridge.terminal.keys import Editor, Text
+from shim.commands.bridge.terminal.view import View
+from shim.core.reading.bounded import Bounded
+from shim.story.terminal.arguments import one_line
+
+GRACE_SECONDS = 0.5  # from when a question is shown until a key answers it: what is typed just then was no answer
+TWICE_SECONDS = 2.0  # between two Ctrl-C that leave
+SAID = 1000  # frames whose answer is waited for
+KINDS = ("accepted", "refused")
+
+Frame = Mapping[str, Any]
+
+
+class Talk:
+    """`send` says a frame to the host that is connected. `left`: the person has left, and the session goes on."""
+
+    def __init__(self, view: View, clock: Callable[[], float]) -> None:
+        self.view = view
+        self.editor = Editor()
+        self.asking = Asking("")
+        self.left = False
+        self.refused = False  # something was not done
+        self.composing = False  # a message is begun while a question could be answered with a key
+        self.messages = Bounded[str, str](SAID)  # that were said, and did not come back yet: id → text
+        self._unanswered = Bounded[str, Frame](SAID)  # frames that were said, by their ids
+        self.send: Callable[[Frame], None] = lambda said: None
+        self._clock = clock
+        self._shown = ("", 0.0)  # the question that is asked now, and since when
+        self._answered = ""  # the question that we have answered
+        self._pressed = float("-inf")  # the last Ctrl-C
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was said to the host is answered."""
+        return not self._unanswered
+
+    @property
+    def answers(self) -> bool:
+        """Whether a key answers a question now."""
+        begun = self.editor.text or self.composing or self.asking.identity == self._answered
+        return bool(self.asking.keys()) and not self.waits and not begun
+
+    @property
+    def waits(self) -> bool:
+        """Whether the question has only just come."""
+        identity, since = self._shown
+        return bool(identity) and self._clock() - since < GRACE_SECONDS
+
+    def take(self, said: Frame) -> None:
+        """A frame of the host."""
+        kind = said["kind"]
+        if kind == "welcome":
+            self.asking = Asking(str(said.get("cwd") or ""))
+            for unanswered in list(self._unanswered.values()):  # said to a connection that broke; twice does no harm
+                self.send(unanswered)
+        elif kind == "question" and isinstance(said.get("request"), Mapping):
+            self.asking.asked(str(said.get("question")), said["request"])
+        elif kind == "line" and isinstance(line := said.get("line"), Mapping):
+            self.messages.pop(str(line.get("uuid")), None)
+        elif kind == "settled":
+            self._settled(str(said.get("question")))
+        self.view.take(said)
+        if kind in KINDS:
+            self._told(said)
+        if self.asking.identity != self._shown[0]:
+            self._shown, self.composing = (self.asking.identity, self._clock()), False
+
+    def _settled(self, question: str) -> None:
+        """A question needs no answer any more, ours or another's."""
+        self.asking.settled(question)
+        for mark, ours in list(self._unanswered.items()):
+            if ours["kind"] == "answer" and ours["question"] == question:
+                del self._unanswered[mark]
+
+    def _told(self, said: Frame) -> None:
+        """What became of a frame of ours."""
+        mark = str(said.get("id"))
+        self._unanswered.pop(mark, None)
+        if said["kind"] == "accepted":
+            return
+        self.refused = True
+        text = self.messages.pop(mark, "")
+        if text and not self.editor.text:
+            self.editor.put(text)
+        self._answered = ""
+        hint = "; Ctrl-T takes over" if said.get("driver") else ""
+        self.view.said(f"✗ {one_line(str(said.get('text') or said.get('reason')))}{hint}")
+
+    # -- what is typed -------------------------------------------------------------------------------------------------
+
+    def press(self, pressed: list[str]) -> None:
+        """Keys that came at once."""
+        if len(pressed) == 1 and isinstance(pressed[0], Text) and self.answers:
+            decision = self.asking.key(pressed[0])
+            if decision is not None:
+                self.answer(decision)
+                return
+        for key in pressed:
+            self._key(key)
+
+    def _key(self, key: str) -> None:
+        if key == keys.CTRL_C:
+            self.interrupt()
+        elif key in (keys.CTRL_D, keys.CTRL_Z) and not self.editor.text:
+            self.left = True
+        elif key == keys.CTRL_T:
+            self.say({"kind": "take"})
+        elif key == keys.TAB and not self.editor.text:
+            self.composing = not self.composing
+        elif (text := self.editor.press(key)) is not None:
+            self.composing = False
+            if text.strip():
+                self._entered(text)
+
+    def _entered(self, text: str) -> None:
+        """A line that a person has ended: an order of ours, the answer to a form, or the next message."""
+        if self._ordered(text):
+            return
+        if self.asking.form is not None:
+            self.line(text)
+        else:
+            self.message(text)
+
+    def line(self, text: str) -> None:
+        """A line of a script: it answers the open question if it can, else it is a message."""
+        if not text.strip() or self._ordered(text):
+            return
+        asked = self.asking.identity and self.asking.identity != self._answered
+        decision, wrong = self.asking.line(text) if asked else (None, "")
+        if wrong:
+            self.refused = True
+            self.view.said(f"✗ {wrong}")
+        elif decision is not None:
+            self.answer(decision)
+        elif not asked or self.asking.form is None:
+            self.message(text)
+
+    def _ordered(self, text: str) -> bool:
+        """Obey an order of ours; other lines with a slash are the agent's own."""
+        word, _, rest = text.strip().partition(" ")
+        order = _ORDERS.get(word)
+        if order is not None:
+            order(self, rest.strip())
+        return order is not None
+
+    # -- what is done --------------------------------------------------------------------------------------------------
+
+    def message(self, text: str) -> None:
+        """Say a message; while a turn runs it waits, or steers the turn."""
+        if not self.view.drives:
+            self.refused = True
+            self.editor.put(text)
+            self.view.said(f"✗ {one_line(str(self.view.driver))} drives: Ctrl-T, or the line /take, takes over")
+            return
+        mark = fresh_uuid()
+        self.messages[mark] = text
+        self.say({"kind": "message", "id": mark, "message": {"role": "user", "content": text}})
+
+    def answer(self, decision: Decision) -> None:
+        """Answer the question that is asked now."""
+        self._answered = self.asking.identity
+        self.say({"kind": "answer", "question": self._answered, "decision": decision})
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the turn is interrupted; a second one leaves."""
+        now = self._clock()
+        twice, self._pressed = now - self._pressed < TWICE_SECONDS, now
+        if twice:
+            self.left = True
+        elif self.view.busy:
+            self.say({"kind": "interrupt"})
+            self.view.said("interrupting; Ctrl-C once more leaves, and the session goes on")
+        elif self.editor.text:
+            self.editor.put("")
+        else:
+            self.view.said("Ctrl-C once more leaves, and the session goes on", "dim")
+
+    def leave(self) -> None:
+        """Go; the session goes on."""
+        self.left = True
+
+    def say(self, said: Frame) -> None:
+        """Say a frame to the host, and remember that its answer is waited for."""
+        ours = {"id": fresh_uuid(), **said}
+        self._unanswered[ours["id"]] = ours
+        self.send(ours)
+
+
+_ORDERS: Mapping[str, Callable[[Talk, str], None]] = {
+    "/leave": lambda talk, _: talk.leave(),
+    "/mode": lambda talk, rest: talk.say({"kind": "mode", "mode": rest}),
+    "/model": lambda talk, rest: talk.say({"kind": "model", "model": rest or None}),
+    "/no": lambda talk, _: talk.answer(talk.asking.no()) if talk.asking.identity else None,
+    "/release": lambda talk, _: talk.say({"kind": "release"}),
+    "/take": lambda talk, _: talk.say({"kind": "take"}),
+}

@@ -1,0 +1,473 @@
+"""What nobody can do to the gateway, over real sockets: each attack of the threats page by its name."""
+
+import json
+import select
+import socket
+import time
+
+import pytest
+from web import PATIENCE, SESSION, Place, StandIn, StandIns, Web
+
+from shim.bridge.gateway import app as app_module
+from shim.bridge.gateway import connections, limits
+from shim.bridge.gateway.gate import BODY_BYTES, HEADERS
+from shim.bridge.gateway.openapi import document
+
+PATHS = [path.replace("{id}", SESSION) for path in document()["paths"] if path != "/login"]
+GETS = [path for path in PATHS if "get" in document()["paths"][path.replace(SESSION, "{id}")]]
+POSTS = [path for path in PATHS if "post" in document()["paths"][path.replace(SESSION, "{id}")]]
+MESSAGE = f"/sessions/{SESSION}/messages"
+
+
+def logged_in(web, role="drive"):
+    """What a browser sends from the gateway's own page: its cookie, its proof, its Origin."""
+    answered = web.post("/login", {"token": getattr(web.tokens.current(), role)}, role=None)
+    cookie = answered.headers["set-cookie"].partition(";")[0]
+    return {"Cookie": cookie, "X-Shim-Page": answered.json["proof"], "Origin": f"http://{web.host}"}
+
+
+# -- no token, and one that may only watch --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headers", [
+    {}, {"Authorization": ""}, {"Authorization": "Bearer"}, {"Authorization": "Bearer x"},
+    {"Authorization": "Basic eDp4"}, {"Cookie": "shim=1"}, {"Cookie": "a=\x01; ="}, {"X-Shim-Page": "x"},
+])  # fmt: skip
+def test_without_a_token_nothing_is_read_and_nothing_is_done(web, host, headers):
+    for path in (*GETS, "/sessions/1", "/nothing", "/sessions/../me"):
+        answered = web.get(path, role=None, headers=headers)
+        assert answered.status == 401 and SESSION not in answered.body.decode(), path
+    for path in POSTS:
+        assert web.post(path, {"text": "hi"}, role=None, headers=headers).status == 401, path
+    assert host.heard == [] and host.clients == []
+
+
+def test_a_token_in_an_address_is_not_taken(web):
+    token = web.tokens.current().drive
+    for path in (f"/sessions?token={token}", f"/sessions?access_token={token}", f"/login?token={token}"):
+        assert web.get(path, role=None).status in (401, 405)
+
+
+def test_a_watch_only_token_drives_nothing(web, host):
+    for headers in (web.headers("watch"), logged_in(web, "watch")):
+        for path in POSTS:
+            status = web.post(path, {"text": "hi", "question": "q1"}, role=None, headers=headers).status
+            assert status == (200 if path == "/logout" else 403), path
+        assert web.get("/sessions", role=None, headers=headers).status == 200
+    assert host.heard == []
+
+
+def test_a_replaced_token_ends_its_cookies_and_its_open_streams(web, host):
+    page = logged_in(web)
+    with web.stream(f"/sessions/{SESSION}/events") as stream:
+        assert next(stream).kind == "welcome"
+        web.tokens.replace("drive")
+        assert web.get("/sessions", role=None, headers=page).status == 401
+        web.call(host.say, type="assistant", message={"content": "after"})
+        assert b"after" not in b"".join(one.data for one in stream)
+
+
+def test_the_cookie_that_another_port_of_this_name_was_sent_opens_nothing(web, host):
+    page = logged_in(web)
+    stolen = {"Cookie": page["Cookie"], "Origin": page["Origin"]}
+    for more in ({}, {"X-Shim-Page": "x" * 64}, {"X-Shim-Page": page["Cookie"].partition("=")[2]}):
+        assert web.get("/sessions", role=None, headers=stolen | more).status == 401
+        assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=stolen | more).status == 401
+    assert host.heard == []
+
+
+def test_a_cookie_and_a_header_that_stand_there_twice_are_refused(web):
+    for name in ("Host", "Origin", "Authorization", "X-Shim-Page"):
+        request = f"GET /sessions HTTP/1.1\r\nHost: {web.host}\r\n{name}: a\r\n{name}: b\r\n\r\n"
+        assert said_to(web, request.encode())[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 403"), name
+
+
+# -- another page in the same browser -------------------------------------------------------------------------------
+
+
+def foreign_origins(web):
+    return (
+        "http://evil.example",
+        "null",
+        f"https://{web.host}",
+        "http://127.0.0.1:1",
+        f"http://{web.host}.evil.example",
+    )
+
+
+def test_another_page_sends_nothing_in_the_users_name(web, host):
+    page = logged_in(web)
+    for origin in foreign_origins(web):
+        for headers in (page, web.headers()):
+            assert web.post(MESSAGE, {"text": "hi"}, role=None, headers={**headers, "Origin": origin}).status == 403
+            assert web.get("/sessions", role=None, headers={**headers, "Origin": origin}).status == 403
+    for site in ("cross-site", "same-site", "nonsense"):
+        assert web.post(MESSAGE, {"text": "hi"}, role=None, headers={**page, "Sec-Fetch-Site": site}).status == 403
+        assert web.get(f"/sessions/{SESSION}/steps", role=None, headers={**page, "Sec-Fetch-Site": site}).status == 403
+    del page["Origin"]
+    assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=page).status == 403
+    assert host.heard == []
+
+
+@pytest.mark.parametrize("kind", [
+    "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "application/json5",
+    "text/plain; application/json", "application/json; charset=utf-7", "application/json, text/plain",
+])  # fmt: skip
+def test_a_form_or_a_text_that_is_json_is_no_request(web, host, kind):
+    headers = {**logged_in(web), "Content-Type": kind}
+    assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=headers).status == 415
+    assert (
+        web.post("/login", {"token": web.tokens.current().drive}, role=None, headers={"Content-Type": kind}).status
+        == 415
+    )
+    assert host.heard == []
+
+
+@pytest.mark.parametrize("name", [
+    "evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "127.0.0.1:{port}.evil", "localhost.:{port}",
+    "0.0.0.0:{port}", "[::]:{port}", "evil@127.0.0.1:{port}",
+])  # fmt: skip
+def test_a_name_that_was_bound_to_our_address_is_not_ours(web, host, name):
+    """DNS rebinding: the browser believes that we are another page's server."""
+    given = {**web.headers(), "Host": name.format(port=web.port)}
+    for path in ("/", "/openapi.json", "/sessions"):
+        answered = web.get(path, role=None, headers=given)
+        assert answered.status == 403 and SESSION not in answered.body.decode()
+    assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=given).status == 403
+    assert host.heard == []
+
+
+def test_on_every_address_only_an_address_is_a_name(tokens, host):
+    web = Web(StandIns(host), tokens, Place("0.0.0.0", 0, certificate="", key=""))
+    try:
+        for name, status in (("10.1.2.3", 200), ("[fe80::1]", 200), ("evil.example", 403), ("10.1.2.3.evil", 403)):
+            given = {**web.headers(), "Host": f"{name}:{web.port}"}
+            assert web.get("/sessions", role=None, headers=given).status == status, name
+            foreign = {**given, "Origin": "http://evil.example"}
+            assert web.get("/sessions", role=None, headers=foreign).status == 403
+    finally:
+        web.close()
+
+
+def test_nothing_is_shared_with_another_origin(web):
+    page = logged_in(web)
+    for method in ("OPTIONS", "GET", "POST", "TRACE", "PUT", "DELETE"):
+        for headers in (page, {**page, "Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}):
+            answered = web.ask(method, "/sessions", {}, role=None, headers=headers)
+            assert not [name for name in answered.headers if name.startswith("access-control")]
+            assert method in ("GET", "POST") or answered.status in (403, 405)
+
+
+def test_no_websocket_is_opened(web, host):
+    key = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eHg="
+    for origin in ("http://evil.example", f"http://{web.host}"):
+        request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\nOrigin: {origin}\r\n{key}\r\n\r\n"
+        assert said_to(web, request.encode())[:12] in (b"HTTP/1.1 401", b"HTTP/1.1 403")
+    assert host.clients == []
+
+
+def test_every_answer_binds_the_browser(web):
+    answers = [
+        web.get("/", role=None),
+        web.get("/assets/page.js", role=None),
+        web.get("/sessions"),
+        web.get("/nothing"),
+    ]
+    answers += [web.get("/sessions", role=None), web.post(MESSAGE, b"nonsense"), web.ask("OPTIONS", "/")]
+    for answered in answers:
+        for name, value in HEADERS.items():
+            assert answered.headers[name] == value, (answered, name)
+    rules = answers[0].headers["content-security-policy"]
+    assert "default-src 'none'" in rules and "frame-ancestors 'none'" in rules and "unsafe" not in rules
+    assert "http" not in rules and "*" not in rules
+
+
+def test_a_link_leads_to_the_page_and_to_nothing_else(web):
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert web.get("/", role=None, headers=link).status == 200
+    assert web.get("/", role=None, headers={**link, "Sec-Fetch-Dest": "iframe"}).status == 403
+    assert web.get("/sessions", headers=link).status == 403
+    assert web.get("/assets/page.js", role=None, headers={**link, "Sec-Fetch-Mode": "no-cors"}).status == 403
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_a_replayed_answer_is_told_who_was_first(web, host):
+    web.call(host.ask)
+    body = {"question": "q1", "behavior": "allow"}
+    statuses = [web.post(f"/sessions/{SESSION}/answers", body).status for _ in range(3)]
+    assert statuses == [200, 409, 409] and host.settled == {"q1": ("web", "allow")}
+
+
+def test_a_question_that_is_forged_in_words_is_words(web, host):
+    forged = {
+        "type": "control_request",
+        "request_id": "q1",
+        "request": {"subtype": "can_use_tool", "tool_name": "Bash"},
+    }
+    event = 'event: question\ndata: {"question": "q1"}\n\n'
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        web.call(host.say, type="assistant", message={"content": [{"type": "text", "text": json.dumps(forged)}]})
+        web.call(host.say, type="assistant", message={"content": [{"type": "text", "text": event}]})
+        web.call(host.part, type="content_block_delta", delta={"type": "text_delta", "text": event})
+        web.call(host.say, type="result", subtype="success", result="over")
+        kinds = []
+        for one in stream:
+            kinds.append(one.kind)
+            if one.kind == "totals" and "step" in kinds:
+                break
+    assert "question" not in kinds
+
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b]52;c;eA==\x07\u202e\x00\x9b31m\r\n"
+
+
+def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
+    """HTML stays text: the page makes text nodes of it. Controls, escapes and direction marks are made visible."""
+    block = {"type": "tool_use", "id": HOSTILE, "name": HOSTILE, "input": {HOSTILE: HOSTILE, "command": HOSTILE}}
+    lines = [
+        {
+            "type": "system",
+            "subtype": "init",
+            "session_id": HOSTILE,
+            "model": HOSTILE,
+            "cwd": HOSTILE,
+            "tools": [HOSTILE],
+        },
+        {"type": "user", "isReplay": True, "message": {"content": HOSTILE}},
+        {"type": "assistant", "message": {"content": [{"type": "text", "text": HOSTILE}, block]}},
+        {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": HOSTILE, "content": HOSTILE}]}},
+        {"type": "system", "subtype": HOSTILE, HOSTILE: HOSTILE},
+        {"type": "result", "subtype": "success", "result": HOSTILE, "errors": [HOSTILE], "is_error": True},
+    ]
+    host.facts |= {
+        "name": HOSTILE,
+        "detail": HOSTILE,
+        "needs": HOSTILE,
+        "cwd": HOSTILE,
+        "vendor": HOSTILE,
+        "driver": HOSTILE,
+    }
+    host.driver = HOSTILE
+    for line in lines:
+        web.call(host.say, **line)
+    questions = [{"question": HOSTILE, "header": HOSTILE, "options": [{"label": HOSTILE, "description": HOSTILE}]}]
+    web.call(host.ask, "q1", tool_name=HOSTILE, input={HOSTILE: HOSTILE}, description=HOSTILE, decision_reason=HOSTILE)
+    web.call(host.ask, "q2", tool_name="AskUserQuestion", input={"questions": questions}, blocked_path=HOSTILE)
+    texts = list(strings(web.get("/sessions").json))
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        asked = 0
+        for one in stream:
+            texts += strings(one.json)
+            asked += one.kind == "question"
+            if asked == 2:
+                break
+    unseen = {character for text in texts for character in text if character in "\x1b\x07\u202e\x00\x9b\r"}
+    assert not unseen
+    assert sum("<img" in text for text in texts) > 30
+
+
+def strings(value):
+    if isinstance(value, str):
+        yield value
+    for one in value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else ():
+        yield from strings(one)
+
+
+# -- paths ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", [
+    "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e", "1f0c2ab4/..", "1f0c2ab4%2f..", "1f0c2ab4%00",
+    "1f0c2ab4\\..", "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405/../../x", "*", "1f0c2ab?", "1f0c2ab4;x", "１f0c2ab4",
+])  # fmt: skip
+def test_an_id_is_never_a_path(web, host, word):
+    token = f"Authorization: Bearer {web.tokens.current().drive}"
+    with web.connect() as link:
+        request = f"GET /sessions/{word} HTTP/1.1\r\nHost: {web.host}\r\n{token}\r\nConnection: close\r\n\r\n"
+        link.sendall(request.encode())
+        said = b"".join(iter(lambda: link.recv(65536), b""))
+    assert said[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400") and SESSION.encode() not in said
+
+
+# -- floods ---------------------------------------------------------------------------------------------------------
+
+
+def said_to(web, data):
+    """The first bytes of what is answered to some bytes; b"" if the connection is closed without a word."""
+    with web.connect() as link:
+        try:
+            link.sendall(data)
+            return link.recv(65536)
+        except ConnectionError:
+            return b""
+
+
+def test_a_flood_of_messages_is_refused_and_ends(web, host, monkeypatch):
+    monkeypatch.setattr(limits, "POSTS_A_SECOND", 0.001)
+    statuses = [web.post(MESSAGE, {"text": "hi"}).status for _ in range(limits.POSTS + 5)]
+    assert statuses[: limits.POSTS] == [200] * limits.POSTS and set(statuses[limits.POSTS :]) == {429}
+    assert len(host.heard) == limits.POSTS
+    assert web.get("/sessions").status == 200
+
+
+def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, host, monkeypatch):
+    monkeypatch.setattr(limits, "STREAMS", 3)
+    path = f"/sessions/{SESSION}/events"
+    with web.stream(path) as one, web.stream(path) as two, web.stream(path) as three:
+        for stream in (one, two, three):
+            assert next(stream).kind == "welcome"
+        assert web.get(path).status == 429
+        with web.stream(path, role="watch") as other:
+            assert next(other).kind == "welcome"
+    deadline = time.monotonic() + PATIENCE
+    while host.clients:
+        assert time.monotonic() < deadline
+    with web.stream(path) as again:
+        assert next(again).kind == "welcome"
+
+
+def test_a_body_that_says_a_gigabyte_is_not_read(web, host):
+    head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
+    for length in (BODY_BYTES + 1, 2**30, 10**40):
+        said = said_to(web, f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert said.startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
+    assert host.heard == []
+
+
+def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
+    head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
+    head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk, sent = b"10000\r\n" + b"x" * 65536 + b"\r\n", 0
+    with web.connect() as link:
+        link.sendall(head.encode())
+        with pytest.raises(ConnectionError):
+            while sent < 2**30:
+                link.sendall(chunk)
+                sent += len(chunk)
+    assert sent < 32 * BODY_BYTES and host.heard == []  # the rest waited in the buffers of the system
+
+
+def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch):
+    monkeypatch.setattr(app_module, "BODY_SECONDS", 0.05)
+    head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
+    said = said_to(web, f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+    assert said.startswith(b"HTTP/1.1 408") and host.heard == []
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 50])
+def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, begun):
+    """slow-loris"""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    with web.connect() as link:
+        link.sendall(begun)
+        link.settimeout(PATIENCE)
+        with pytest.raises((ConnectionResetError, AssertionError)):
+            assert link.recv(1), "it was closed"
+
+
+def test_a_head_that_is_said_byte_by_byte_has_no_more_time(web, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    deadline = time.monotonic() + PATIENCE
+    with web.connect() as link, pytest.raises(OSError):
+        while time.monotonic() < deadline:
+            link.sendall(b"X")
+            if select.select([link], [], [], 0.01)[0]:
+                link.recv(1)
+                break
+        raise ConnectionResetError if time.monotonic() < deadline else AssertionError
+
+
+def test_the_next_request_of_a_connection_has_its_own_time(web, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    request = f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()
+    with web.connect() as link:
+        for _ in range(3):
+            link.sendall(request)
+            assert read_answer(link).startswith(b"HTTP/1.1 200")
+        link.sendall(request[:20])
+        with pytest.raises((ConnectionResetError, AssertionError)):
+            assert link.recv(1), "it was closed"
+
+
+def read_answer(link):
+    said = b""
+    while b"\r\n\r\n" not in said:
+        said += link.recv(65536)
+    head, _, body = said.partition(b"\r\n\r\n")
+    (length,) = (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+    while len(body) < length:
+        body += link.recv(65536)
+    return head
+
+
+def test_a_stream_outlives_the_time_of_a_head(web, host, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    with web.stream(f"/sessions/{SESSION}/events") as stream:
+        assert next(stream).kind == "welcome" and next(stream).kind == "synced"
+        deadline = time.monotonic() + 0.2
+        while time.monotonic() < deadline:
+            web.call(host.part, type="message_start")
+            assert next(stream).kind == "partial"
+
+
+def test_a_head_that_is_too_long_is_refused(web):
+    said = said_to(
+        web, f"GET / HTTP/1.1\r\nHost: {web.host}\r\nX-A: ".encode() + b"b" * (connections.HEAD_BYTES + 65536)
+    )
+    assert said[:12] in (b"HTTP/1.1 400", b"")
+
+
+def flood(web, count):
+    """Open connections that say nothing, at most some hundred of them ours at a time; how many were closed."""
+    held: list[socket.socket] = []
+    try:
+        for _ in range(count):
+            held.append(web.connect())
+            if len(held) > 600:
+                held.pop(0).close()
+        answered = web.get("/sessions")
+        with web.stream(f"/sessions/{SESSION}/events") as stream:
+            return answered.status, next(stream).kind
+    finally:
+        for link in held:
+            link.close()
+
+
+@pytest.mark.parametrize("count", [1500, pytest.param(10_000, marks=pytest.mark.full)])
+def test_thousands_of_connections_shut_nobody_out(web, count):
+    assert flood(web, count) == (200, "welcome")
+    assert len(web.server.server_state.connections) <= connections.CONNECTIONS + 1
+
+
+def test_who_streams_is_not_displaced_by_who_is_silent(web, host, monkeypatch):
+    monkeypatch.setattr(connections, "CONNECTIONS", 20)
+    with web.stream(f"/sessions/{SESSION}/events") as stream:
+        assert next(stream).kind == "welcome" and next(stream).kind == "synced"
+        assert flood(web, 100)[0] == 200
+        web.call(host.part, type="message_start")
+        assert next(stream).kind == "partial"
+
+
+# -- permissions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web(web, tmp_path):
+    body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path)}
+    for mode in ("bypassPermissions", "-x", "--dangerously-skip-permissions"):
+        assert web.post("/sessions", {**body, "mode": mode}).status in (400, 403)
+    for key in ("model", "vendor"):
+        assert web.post("/sessions", {**body, key: "--dangerously-skip-permissions"}).status == 400
+    assert web.hosts.begun == []
+
+
+def test_an_id_that_two_sessions_begin_with_is_no_id(tokens):
+    one, other = StandIn(SESSION), StandIn(SESSION[:-1] + "6")
+    web = Web(StandIns(one, other), tokens, Place(port=0))
+    try:
+        assert web.post(f"/sessions/{SESSION[:8]}/messages", {"text": "hi"}).status == 409
+        assert web.post(MESSAGE, {"text": "hi"}).status == 200
+        assert (len(one.heard), len(other.heard)) == (1, 0)
+    finally:
+        web.close()

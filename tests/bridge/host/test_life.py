@@ -1,0 +1,223 @@
+"""One life of a session with a real host and stand-ins for vendors: questions, signals, its idle end, a real claude."""
+
+import os
+import select
+import signal
+
+import pytest
+from box import ndjson, stand_in
+from hosting import PATIENCE, lines, until, until_result
+
+from shim.bridge import registry, sockets
+from shim.bridge.host import door, life
+from shim.bridge.link import ask_once
+from tests.conversation.test_two_way import HELLO, INIT, TURN, asking_child, asks, calls, returns
+
+ASKING = (HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hang"])
+ALLOW = {"behavior": "allow", "updatedInput": {"command": "touch x"}}
+
+
+@pytest.fixture
+def talking(box, hosts):
+    """A host of a qwen that does what a plan says."""
+
+    def begin(child, prompt="go", **wanted):
+        hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
+        return hosts.start(prompt, **wanted)
+
+    return begin
+
+
+def settings(hosts, text):
+    folder = hosts.cwd.parent / ".config" / "shim"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(text)
+    hosts.environment["XDG_CONFIG_HOME"] = str(folder.parent)
+
+
+def test_a_question_waits_for_whoever_answers_it(box, hosts, talking):
+    one = talking(asking_child(box, returns("done")))
+    with hosts.link(one, client="first") as first, hosts.link(one, client="second", role="watch") as watcher:
+        question = until(first, "question")
+        assert question["request"]["tool_name"] == "Bash" and question["request"]["input"]["command"] == "touch x"
+        now = hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
+        assert (now.facts["state"], now.facts["waitingFor"]) == ("blocked", "permission prompt")
+        first.say({"kind": "answer", "id": "a", "question": question["question"], "decision": ALLOW})
+        settled = until(watcher, "settled")
+        assert (settled["question"], settled["by"], settled["how"]) == (question["question"], "first", "allow")
+        assert until_result(first)[-1]["result"] == "After."
+    assert '"behavior": "allow"' in box.record()["stdin"] or '"behavior":"allow"' in box.record()["stdin"]
+    hosts.wait_until(one, lambda now: (now.facts["state"], now.facts["status"]) == ("done", "idle"))
+
+
+def test_without_a_wish_to_be_asked_nobody_is(box, hosts, talking):
+    """A session that a frontend began asks what that frontend would have been asked, and no more."""
+    child = box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
+    one = talking(child, asks=False)
+    with hosts.link(one) as link:
+        assert until_result(link)[-1]["result"] == "Hello."
+    pid = hosts.now(one).facts["pid"]
+    with open(f"/proc/{pid}/cmdline") as file:
+        assert "shim.bridge.host" in file.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(box, hosts, talking, number):
+    held = box.lifeline()
+    child = box.fake(["say", held.path, "vendor"], *ASKING)
+    one = talking(child)
+    held.wait_for("vendor")
+    with hosts.link(one) as link:
+        question = until(link, "question")
+        os.kill(hosts.now(one).facts["pid"], number)
+        assert until(link, "settled")["question"] == question["question"]
+        until(link, "bye")
+    now = hosts.ended(one)
+    assert (now.facts["state"], now.facts["status"], now.facts["pid"]) == ("stopped", None, None)
+    assert held.gone() and not os.path.lexists(os.path.join(one.folder, sockets.NAME))
+
+
+def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, talking):
+    one = talking(box.fake(*ASKING))
+    with hosts.link(one) as link:
+        until(link, "question")
+    heard = ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    assert heard[-1]["kind"] == "bye"
+    assert hosts.ended(one).facts["state"] == "stopped"
+
+
+def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
+    settings(hosts, "bridge_idle = 0.5\n")
+    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    with hosts.link(one) as link:
+        until_result(link)
+        assert "bye" not in [came["kind"] for came in link.frames(2.5)]  # somebody is there
+    now = hosts.ended(one)
+    assert now.facts["state"] == "done"
+
+
+def test_a_question_keeps_a_session_alive_without_anybody(box, hosts, talking):
+    settings(hosts, "bridge_idle = 0.5\n")
+    one = talking(box.fake(*ASKING))
+    hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
+    descriptor = os.pidfd_open(hosts.now(one).facts["pid"])
+    assert not select.select([descriptor], [], [], 2.5)[0], "it ended"
+    os.close(descriptor)
+
+
+def test_a_real_claude_is_served_like_any_other(box, hosts):
+    program = box.program("fake", f'exec {" ".join(stand_in("fake_claude"))} "$@"\n')
+    hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=program)
+    one = hosts.start()
+    with hosts.link(one) as link:
+        until(link, "synced")
+        link.say({"kind": "message", "id": "first", "message": {"role": "user", "content": "hi"}})
+        assert until_result(link)[-1]["subtype"] == "success"
+        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}})
+        assert until_result(link)[-1]["subtype"] == "success"
+        assert link.welcome["vendor"] == "claude"
+
+
+def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
+    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    with hosts.link(one) as link:
+        until_result(link)
+        os.rename(one.folder, one.folder + "-away")
+        assert until(link, "bye")["reason"] == life.DISPLACED
+    os.rename(one.folder + "-away", one.folder)
+    hosts.ended(one)
+
+
+def raw(one):
+    link = sockets.connect(one.folder)
+    link.settimeout(PATIENCE)
+    return link
+
+
+def heard(link):
+    """All that comes up to the end."""
+    said = b""
+    while chunk := link.recv(65536):
+        said += chunk
+    return said
+
+
+def test_who_says_no_hello_has_no_place(hosts, monkeypatch):
+    one = hosts.start()
+    with raw(one) as link:
+        link.sendall(b"x" * (door.HELLO_BYTES + 1))
+        assert b"no hello" in heard(link)
+    with raw(one) as link:
+        link.sendall(b"not json\n")
+        assert b"refused" in heard(link)
+    with hosts.link(one):
+        pass
+
+
+def test_only_so_many_may_come_in(hosts):
+    one = hosts.start()
+    links = [hosts.link(one) for _ in range(door.CONNECTIONS)]
+    with raw(one) as link:
+        assert door.FULL.encode() in heard(link)
+    links.pop().close()
+    hosts.wait_until(one, lambda now: _let_in(one))
+    for link in links:
+        link.close()
+
+
+def _let_in(one):
+    with raw(one) as link:
+        link.sendall(b'{"kind":"hello","protocol":1,"client":"x","role":"watch"}\n')
+        return b"welcome" in link.recv(100)
+
+
+def test_nothing_of_a_client_that_has_gone_is_left(hosts):
+    one = hosts.start()
+    with hosts.link(one) as link:
+        until(link, "synced")
+    pid = hosts.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
+    before = None
+    for _ in range(30):
+        with hosts.link(one) as link:
+            until(link, "synced")
+        count = len(os.listdir(f"/proc/{pid}/fd"))
+        before = count if before is None else before
+        assert count <= before + 2
+
+
+def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
+    monkeypatch.setattr(life, "STDERR_BYTES", 100)
+    path = tmp_path / "stderr.log"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, b"x" * 101)
+    life.bound_stderr(descriptor)
+    assert path.stat().st_size == 0
+    os.write(descriptor, b"y")
+    life.bound_stderr(descriptor)
+    os.close(descriptor)
+    assert path.read_text() == "y"
+
+
+def test_the_facts_of_a_session_follow_its_turns(box, hosts, talking):
+    gate = box.gate()
+    one = talking(box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"]))
+    hosts.wait_until(one, lambda now: (now.facts["state"], now.facts["status"]) == ("working", "busy"))
+    gate.open()
+    now = hosts.wait_until(one, lambda now: now.facts["state"] == "done")
+    assert now.facts["status"] == "idle" and now.facts["detail"] == "Hello."
+    assert registry.find(one.id, hosts.environment)[0].facts["vendor"] == "qwen"
+
+
+def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):
+    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    with hosts.link(one, partial=False) as link:
+        until_result(link)
+    with hosts.link(one, partial=False) as link:
+        said = []
+        for came in link.frames(PATIENCE):
+            said.append(came)
+            if came["kind"] == "synced":
+                break
+    told = [came["number"] for came in said if came["kind"] == "line"]
+    assert told == list(range(1, said[-1]["number"] + 1))
+    assert [line["type"] for line in lines(iter(said))].count("result") == 1

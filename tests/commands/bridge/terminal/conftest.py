@@ -1,0 +1,46 @@
+"""Sessions that live on their own, and terminals at them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from box import PATIENCE, SHIM, Box
+from hosting import Hosting
+from terminal import on_terminal
+
+from shim.bridge.registry import Registered
+
+
+@pytest.fixture
+def hosts(tmp_path) -> Iterator[Hosting]:
+    """Hosts that are ended with the test."""
+    folder = tmp_path / "hosts"
+    folder.mkdir()
+    made = Hosting(folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def session(hosts: Hosting, box: Box) -> Callable[..., Registered]:
+    """Begin a session of a stand-in for qwen that does these steps once it was greeted."""
+
+    def begin(*steps: object, prompt: str | None = "go", **wanted: object) -> Registered:
+        child = box.fake(["hear", '"initialize"'], *steps, ["hear", "never"])
+        hosts.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
+        return hosts.start(prompt, **wanted)
+
+    return begin
+
+
+@pytest.fixture
+def attached(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]]:
+    """Attach a `Terminal` of its own to a session."""
+
+    def attach(one: Registered, *words: str, columns: int = 100, **environment: str) -> AbstractContextManager[Any]:
+        command = [*SHIM, *(words or ("claude", "attach")), one.id]
+        env = hosts.environment | environment
+        return on_terminal(command, env=env, cwd=str(hosts.cwd), columns=columns, patience=2 * PATIENCE)
+
+    return attach

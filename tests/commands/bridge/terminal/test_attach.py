@@ -1,0 +1,189 @@
+"""`claude attach` on a terminal of its own, at a real host over a stand-in for qwen."""
+
+import json
+import os
+import signal
+
+import pytest
+from box import ndjson
+from hosting import until
+from terminal import CTRL_C, CTRL_D
+
+from tests.conversation.test_two_way import CANCELLED, INIT, TURN, asks, calls, result, returns, says
+
+CTRL_Z, CTRL_T = "\x1a", "\x14"
+KEYS = "y yes · n no · a always allow Bash(touch x) in this session"
+QUESTION = [["hear", '"user"'], ["out", ndjson(INIT, says("I look."), calls(), asks())]]
+ENDED = [["hear", "control_response"], ["out", ndjson(returns("done"), says("After."), result("After."))]]
+
+
+def message(words):
+    return {"kind": "message", "id": words, "message": {"role": "user", "content": words}}
+
+
+def test_what_was_said_is_there_and_the_next_message_is_answered(session, attached, hosts):
+    one = session(["hear", "go"], TURN, ["hear", "second"], ["out", ndjson(says("World."), result("World."))])
+    with attached(one) as terminal:
+        terminal.until("> go")
+        terminal.until("Hello.")
+        terminal.until("✓ done")
+        terminal.type("second\r")
+        terminal.until("World.")
+        terminal.until("✓ done")
+        terminal.type(CTRL_D)
+        terminal.until(f"the session goes on: claude attach {one.id}")
+        assert terminal.end() == 0 and terminal.clean
+    assert hosts.now(one).alive
+
+
+def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(session, attached, hosts):
+    one = session(["hear", "go"], TURN)
+    with attached(one) as terminal:
+        terminal.until("✓ done")
+        terminal.type("x" + CTRL_Z + CTRL_D)
+        terminal.until("> x")
+        terminal.type("\x7f" + CTRL_Z)
+        assert terminal.end() == 0 and terminal.clean
+
+
+@pytest.mark.parametrize(("key", "behaviour"), [("y", "allow"), ("n", "deny"), ("a", "allow")])
+def test_a_question_is_answered_with_a_key(session, attached, box, key, behaviour):
+    one = session(*QUESTION, ["hear", "control_response"], ["record", str(box.recording)], ENDED[1])
+    with attached(one) as terminal:
+        terminal.until("? may it run Bash touch x")
+        terminal.until(KEYS)
+        terminal.type(key)
+        terminal.until("→ allowed after" if behaviour == "allow" else "→ denied after")
+        terminal.until("After.")
+    said = [json.loads(line) for line in box.record()["stdin"].splitlines()]
+    (answer,) = (line["response"]["response"] for line in said if line["type"] == "control_response")
+    assert answer["behavior"] == behaviour
+
+
+def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(session, attached, hosts):
+    one = session(*QUESTION, *ENDED)
+    with hosts.link(one, client="the page") as page, attached(one) as terminal:
+        question = until(page, "question")["question"]
+        terminal.until(KEYS)
+        page.say({"kind": "answer", "id": "1", "question": question, "decision": {"behavior": "allow"}})
+        terminal.until("→ allowed by the page after")
+        terminal.until("After.")
+        assert KEYS not in terminal.plain[terminal.plain.index("→ allowed") :]
+
+
+def test_keys_that_are_typed_when_a_question_comes_are_a_message(session, attached, box, hosts):
+    gate = box.gate()
+    steps = [
+        ["hear", "go"],
+        ["out", ndjson(INIT, says("I look."))],
+        ["wait", gate.path],
+        ["out", ndjson(calls(), asks())],
+    ]
+    one = session(*steps)
+    with attached(one) as terminal:
+        terminal.until("I look.")
+        terminal.type("ye")
+        terminal.until("> ye")
+        gate.open()
+        terminal.until("empty the line, or press Tab, to answer")
+        terminal.type("y")
+        terminal.until("> yey")
+        terminal.type("\x7f\x7f\x7f")
+        terminal.until(KEYS)
+        assert hosts.now(one).facts["waitingFor"] == "permission prompt"
+
+
+def test_one_drives_and_another_takes_over(session, attached, hosts):
+    one = session(["hear", "go"], TURN, ["hear", "mine"], TURN)
+    with hosts.link(one, client="the page") as page, attached(one) as terminal:
+        terminal.until("the page drives · Ctrl-T takes over")
+        terminal.type("mine\r")
+        terminal.until("✗ the page drives")
+        terminal.type(CTRL_T)
+        terminal.until("you drive now")
+        until(page, "driver")
+        terminal.type("\r")  # the message is still there
+        terminal.until("> mine")
+        page.say({"kind": "take", "id": "1"})
+        terminal.until("the page drives now")
+        page.say(message("again"))
+        assert until(page, "driver", client="the page")
+
+
+def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(session, attached, hosts):
+    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
+                  ["hear", "second"], ["out", ndjson(says("World."), result("World."))])  # fmt: skip
+    with attached(one) as terminal:
+        terminal.until("I look.")
+        terminal.until("Ctrl-C interrupts")
+        terminal.type(CTRL_C)
+        terminal.until("interrupting; Ctrl-C once more leaves")
+        terminal.until("■ interrupted")
+        terminal.type("second\r")
+        terminal.until("World.")
+        assert hosts.now(one).alive
+
+
+def test_ctrl_c_twice_leaves_and_the_session_goes_on(session, attached, hosts):
+    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))])
+    with attached(one) as terminal:
+        terminal.until("I look.")
+        terminal.type(CTRL_C + CTRL_C)
+        assert terminal.end() == 0 and terminal.clean
+    assert hosts.now(one).alive
+
+
+def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(session, attached, hosts):
+    one = session(["hear", "go"], TURN)
+    with attached(one) as terminal:
+        terminal.until("✓ done")
+        os.kill(hosts.now(one).facts["pid"], signal.SIGTERM)
+        terminal.until(f"Session {one.id} has exited — run `claude attach {one.id}` to resume it.")
+        assert terminal.end() == 0 and terminal.clean
+
+
+def test_a_session_that_has_ended_is_woken(session, attached, hosts):
+    one = session(["hear", "go"], TURN)
+    hosts.wait_until(one, lambda now: now.facts["state"] == "done")
+    os.kill(hosts.now(one).facts["pid"], signal.SIGTERM)
+    hosts.ended(one)
+    with attached(one, "bridge", "attach") as terminal:
+        terminal.until(f"Waking session {one.id}…")
+        terminal.until("Hello.")
+        terminal.type("go\r")
+        terminal.until("Hello.")
+        terminal.type(CTRL_D)
+        terminal.until(f"the session goes on: shim bridge attach {one.id}")
+    assert hosts.now(one).facts["generation"] == 2
+
+
+def test_a_host_that_is_killed_is_said_to_be(session, attached, hosts):
+    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))])
+    with attached(one) as terminal:
+        terminal.until("I look.")
+        os.kill(hosts.now(one).facts["pid"], signal.SIGKILL)
+        terminal.until(f"the host of session {one.id} was killed: what was said up to here is kept")
+        assert terminal.end() == 1 and terminal.clean
+
+
+def test_a_terminal_that_is_killed_does_no_harm(session, attached, hosts):
+    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED])
+    with attached(one) as terminal:
+        terminal.until("I look.")
+        terminal.process.kill()
+        terminal.process.wait()
+    with attached(one) as terminal:
+        terminal.until("I look.")
+        terminal.type(CTRL_C)
+        terminal.until("■ interrupted")
+    assert hosts.now(one).facts["generation"] == 1
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(session, attached, hosts, name, status):
+    one = session(["hear", "go"], TURN)
+    with attached(one) as terminal:
+        terminal.until("✓ done")
+        terminal.process.send_signal(getattr(signal, name))
+        assert terminal.end() == status and terminal.clean
+    assert hosts.now(one).alive

@@ -1,0 +1,95 @@
+"""What the tests of the page of living sessions do in a browser: come in, open a session, look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from browser import DESKTOP, Browser
+from web import StandIn, Web
+
+SMALL = (390, 844)
+ENTER, TAB, ESCAPE, SHIFT_ENTER = "\ue007", "\ue004", "\ue00c", "\ue008\ue007\ue000"
+
+LOOKS = Path(__file__).with_name("page_looks.js").read_text(encoding="utf-8")
+
+
+class Page:
+    """The page in a browser, at a gateway with hosts that stand in."""
+
+    def __init__(self, browser: Browser, web: Web) -> None:
+        self.browser = browser
+        self.web = web
+        self.base = f"http://127.0.0.1:{web.port}/"
+
+    def come_in(self, role: str = "drive", *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
+        """Come with the address that `shim bridge serve` prints."""
+        token = getattr(self.web.tokens.current(), role)
+        self.browser.visit(f"{self.base}#token={token}", size=size, dark=dark)
+        self.browser.wait(lambda: self.view() == "none")
+
+    def view(self) -> str:
+        return str(self.browser.run("return document.body.dataset.view"))
+
+    def show(self, host: StandIn) -> None:
+        """Open a session, and wait until all of it is there."""
+        self.browser.run("location.hash = arguments[0]", f"s/{host.facts['id']}")
+        self.synced(host)
+
+    def synced(self, host: StandIn) -> None:
+        """Wait until the page has all that was said."""
+        ready = "return shown.id === arguments[0] && shown.synced"
+        self.browser.wait(lambda: self.browser.run(ready, host.facts["id"]))
+
+    def say(self, host: StandIn, **line: Any) -> None:
+        """The session says a whole line."""
+        self.web.call(host.say, **line)
+
+    def part(self, host: StandIn, **event: Any) -> None:
+        """The session says a part of what it is saying."""
+        self.web.call(host.part, **event)
+
+    def tell(self, host: StandIn, raw: bytes) -> None:
+        """The session says a frame."""
+        self.web.call(host.tell, raw)
+
+    def steps(self) -> list[str]:
+        """The texts of the steps that are drawn."""
+        return [
+            str(text)
+            for text in self.browser.run("return [...document.querySelectorAll('#steps .step')].map(n => n.innerText)")
+        ]
+
+    def contrasts(self) -> list[tuple[float, str, str]]:
+        """Each text that is seen: its contrast, its element, its beginning."""
+        return [(*one,) for one in self.browser.run(f"{LOOKS}; return contrasts()")]
+
+    def targets(self) -> list[tuple[int, int, str, str]]:
+        """What a finger has to hit: width, height, its element, its words."""
+        return [(*one,) for one in self.browser.run(f"{LOOKS}; return targets()")]
+
+    def text(self, selector: str) -> str:
+        """The words of the one element of a selector, "" if it is not there."""
+        found = self.browser.all(selector)
+        return str(found[0].text) if found else ""
+
+    def shows(self, words: str, selector: str = "body") -> None:
+        """Wait until an element shows some words."""
+        self.browser.wait(lambda: words in self.text(selector))
+
+    def focused(self) -> str:
+        """What has the focus: its id, its class or its tag."""
+        return str(self.browser.run("const n = document.activeElement; return n.id || n.className || n.tagName"))
+
+    def write(self, words: str) -> None:
+        """Type into the box for the next message."""
+        self.browser.click("#text")
+        self.browser.press(words)
+
+
+def text(words: str) -> dict[str, Any]:
+    """A whole reply of the model."""
+    return {
+        "type": "assistant",
+        "message": {"id": "m", "role": "assistant", "content": [{"type": "text", "text": words}]},
+    }

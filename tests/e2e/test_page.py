@@ -1,0 +1,375 @@
+"""The page of living sessions in a real Chromium, at a real gateway, over hosts that stand in for real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import page_scenes as scenes
+import pytest
+from browser import Browser
+from page_driving import ENTER, SHIFT_ENTER, Page, text
+from web import StandIns, Web
+
+from shim.bridge.gateway.server import Place
+from shim.bridge.gateway.tokens import TokenFile
+from shim.core.bridge.frames import frame
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    browser = Browser("127.0.0.1")
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def hosts():
+    """One that asks, one that works, and others."""
+    return [scenes.asking(), scenes.working(), *scenes.others()]
+
+
+@pytest.fixture
+def page(browser, hosts, tmp_path) -> Iterator[Page]:
+    web = Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), Place(port=0))
+    yield Page(browser, web)
+    browser.offline(False)
+    browser.run("sessionStorage.clear(); localStorage.clear()")
+    browser.driver.get("about:blank")
+    browser.driver.delete_all_cookies()
+    web.close()
+
+
+@pytest.fixture
+def asking(page, hosts):
+    page.come_in()
+    page.show(hosts[0])
+    page.browser.wait(lambda: page.browser.all(".asking-card"))
+    return hosts[0]
+
+
+@pytest.fixture
+def working(page, hosts):
+    page.come_in()
+    page.show(hosts[1])
+    return hosts[1]
+
+
+def heard(host, kind):
+    return [said for said in host.heard if said["kind"] == kind]
+
+
+# -- the way in -----------------------------------------------------------------------------------------------------
+
+
+def test_a_token_leaves_the_address_and_the_history_and_no_script_can_read_it(page, browser):
+    page.come_in()
+    token = page.web.tokens.current().drive
+    assert browser.driver.current_url == page.base
+    kept = browser.run("return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)")
+    assert token not in kept and not browser.run("return document.cookie")
+    browser.driver.back()
+    browser.driver.forward()
+    assert token not in browser.driver.current_url
+    assert all(token not in url for url in browser.requests())
+    assert browser.complaints() == []
+
+
+def test_without_a_token_the_page_asks_for_one_and_says_when_it_is_wrong(page, browser):
+    browser.visit(page.base)
+    browser.wait(lambda: page.view() == "login")
+    assert page.focused() == "token"
+    browser.press("not-a-token", ENTER)
+    page.shows("This token is not good", ".wrong")
+    browser.wait(lambda: page.focused() == "token")
+    browser.press(page.web.tokens.current().drive, ENTER)
+    browser.wait(lambda: page.view() == "none")
+    assert browser.all("#list li")
+
+
+def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
+    browser.visit(f"{page.base}#s/{hosts[1].facts['id']}")
+    browser.wait(lambda: page.view() == "login")
+    browser.press(page.web.tokens.current().drive, ENTER)
+    page.synced(hosts[1])
+
+
+def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
+    page.come_in("watch")
+    page.show(hosts[0])
+    browser.wait(lambda: browser.all(".asking-card"))
+    assert not browser.find("#text").is_enabled()
+    assert not browser.find("#new").is_displayed()
+    assert browser.all(".asking-card button") == []
+    assert "pytest" in page.text(".asking-card")
+
+
+# -- the list -------------------------------------------------------------------------------------------------------
+
+
+def test_what_waits_stands_first_with_what_it_waits_for(page, browser):
+    page.come_in()
+    groups = [node.text.split("\n")[0] for node in browser.all("#list section")]
+    assert groups == ["Waiting for you 1", "Working 2", "Idle 2", "Ended 3"]
+    assert "approve Bash: python -m pytest" in page.text("#list section:first-child")
+    assert browser.driver.title == "(1) Sessions"
+
+
+def test_the_list_follows_the_sessions_and_keeps_the_focus(page, browser, hosts):
+    page.come_in()
+    browser.run("document.querySelectorAll('#list a')[1].focus()")
+    was = browser.run("return document.activeElement.dataset.id")
+    hosts[0].facts.update(status="idle", state="done", detail="Committed")
+    page.shows("Committed", "#list")
+    assert not browser.all("#list section.asks")
+    assert browser.run("return document.activeElement.dataset.id") == was
+
+
+def test_a_filter_finds_by_name_vendor_and_folder(page, browser):
+    page.come_in()
+    browser.press("/")
+    browser.press("shop")
+    assert len(browser.all("#list li")) == 3
+    browser.press("nothing like it")
+    assert "No session has" in page.text("#list")
+
+
+# -- one session ----------------------------------------------------------------------------------------------------
+
+
+def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, working):
+    before = len(page.steps())
+    page.part(working, type="content_block_start", content_block={"type": "text", "text": ""})
+    for word in ("One ", "**two**", " three"):
+        page.part(working, type="content_block_delta", delta={"type": "text_delta", "text": word})
+    page.shows("One **two** three", "#live")
+    page.say(working, **text("One **two** three"))
+    browser.wait(lambda: len(page.steps()) == before + 1)
+    assert "One two three" in page.steps()[-1]
+    assert page.text("#live") == ""
+
+
+def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, working):
+    page.part(working, type="content_block_start", content_block={"type": "thinking", "thinking": ""})
+    page.part(working, type="content_block_delta", delta={"type": "thinking_delta", "thinking": "Let me see. " * 40})
+    page.shows("Thinking", "#live")
+    assert browser.find("#live .step").size["height"] < 60
+    block = {"type": "thinking", "thinking": "Let me see."}
+    page.say(working, type="assistant", message={"id": "t", "role": "assistant", "content": [block]})
+    browser.wait(lambda: page.text("#live") == "")
+    assert not browser.all("#steps .thinking details[open]")
+
+
+def test_a_call_runs_until_its_result_comes_to_the_same_step(page, browser, working):
+    block = {"type": "tool_use", "id": "toolu_x", "name": "Bash", "input": {"command": "make slow"}}
+    page.say(working, type="assistant", message={"id": "c", "role": "assistant", "content": [block]})
+    browser.wait(lambda: browser.all("#steps .call.going"))
+    before = len(page.steps())
+    result = {"type": "tool_result", "tool_use_id": "toolu_x", "content": "slow but sure"}
+    page.say(working, type="user", message={"role": "user", "content": [result]})
+    page.shows("slow but sure", "#steps")
+    assert len(page.steps()) == before and not browser.all("#steps .call.going")
+
+
+def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working):
+    at_end = "const s = find('scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight < 5"
+    for number in range(5):
+        page.say(working, **text(f"Line {number}. " * 40))
+    page.shows("Line 4", "#steps")
+    browser.wait(lambda: browser.run(at_end))
+    browser.run("find('scroll').scrollTop = 100")
+    browser.wait(lambda: browser.run("return !shown.follow"))
+    page.say(working, **text("More below."))
+    page.shows("More below.", "#steps")
+    assert browser.run("return find('scroll').scrollTop") == 100
+    browser.click("#latest")
+    browser.wait(lambda: browser.run(at_end))
+
+
+def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
+    page.come_in()
+    browser.run("location.hash = 's/ffffffff'")
+    page.shows("There is no such session", "main")
+
+
+# -- questions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, asking):
+    assert scenes.COMMAND in page.text(".asking-card")
+    browser.click(".asking-card .strong")
+    browser.wait(lambda: not browser.all(".asking-card"))
+    (said,) = heard(asking, "answer")
+    assert said["question"] == "q1" and said["decision"] == {"behavior": "allow"}
+    page.shows("Bash: allowed by you", "#settled")
+
+
+def test_always_gives_the_rules_that_the_session_suggested(page, browser, asking):
+    assert "Bash(python -m pytest:*)" in page.text(".asking-card .hint")
+    browser.click(".asking-card .always")
+    browser.wait(lambda: heard(asking, "answer"))
+    assert heard(asking, "answer")[0]["decision"]["updatedPermissions"] == scenes.RULES
+
+
+def test_a_denial_may_have_a_message(page, browser, asking):
+    browser.click(".asking-card .plain")
+    browser.press("not on a Friday", ENTER)
+    browser.wait(lambda: heard(asking, "answer"))
+    assert heard(asking, "answer")[0]["decision"] == {"behavior": "deny", "message": "not on a Friday"}
+
+
+def test_who_was_first_is_said_to_the_others(page, browser, asking):
+    page.web.call(asking.questions.clear)
+    page.tell(asking, frame("settled", question="q1", by="terminal", how="deny"))
+    browser.wait(lambda: not browser.all(".asking-card"))
+    page.shows("Bash: denied by terminal", "#settled")
+
+
+def test_an_answer_that_came_too_late_says_who_was_first(page, browser, asking):
+    page.web.call(asking.questions.clear)
+    asking.settled["q1"] = "terminal", "allow"
+    browser.click(".choose .bad")
+    page.shows("Bash: allowed by terminal", "#settled")
+
+
+def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
+    page.come_in()
+    host = hosts[1]
+    page.show(host)
+    page.web.call(host.ask, "q2", tool_name="AskUserQuestion", input={"questions": scenes.CHOICE})
+    browser.wait(lambda: browser.all(".asking-card"))
+    browser.click(".asking-card .strong")
+    page.shows("Each question needs an answer", ".asking-card")
+    browser.all(".asking-card .option")[1].click()
+    browser.click(".asking-card .own")
+    browser.press("SQLite", ENTER)
+    browser.wait(lambda: heard(host, "answer"))
+    given = heard(host, "answer")[0]["decision"]["updatedInput"]
+    assert given["answers"] == {scenes.CHOICE[0]["question"]: "SQLite"}
+    assert given["questions"] == scenes.CHOICE
+
+
+def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browser, hosts):
+    page.come_in()
+    host = hosts[1]
+    page.show(host)
+    page.write("half a sent")
+    page.web.call(host.ask, "q1")
+    browser.wait(lambda: browser.all(".asking-card"))
+    assert page.focused() == "text"
+    browser.press("ence")
+    assert browser.find("#text").get_attribute("value") == "half a sentence"
+    page.web.call(host.questions.clear)
+    page.tell(host, frame("settled", question="q1", by=None, how="timeout"))
+    page.shows("nobody answered in time", "#settled")
+    browser.run("find('scroll').focus()")
+    page.web.call(host.ask, "q3")
+    browser.wait(lambda: "asking-card" in page.focused())
+
+
+def test_several_questions_are_counted_and_settled_one_by_one(page, browser, asking):
+    page.web.call(asking.ask, "q2", input={"command": "make deploy"})
+    browser.wait(lambda: len(browser.all(".asking-card")) == 2)
+    assert "1 of 2" in page.text(".asking-card")
+    browser.all(".asking-card .strong")[1].click()
+    browser.wait(lambda: len(browser.all(".asking-card")) == 1)
+    assert scenes.COMMAND in page.text(".asking-card")
+
+
+# -- what is said to the session ------------------------------------------------------------------------------------
+
+
+def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working):
+    page.write("first line")
+    browser.press(SHIFT_ENTER)
+    browser.press("second line", ENTER)
+    browser.wait(lambda: heard(working, "message"))
+    (said,) = heard(working, "message")
+    assert said["message"] == {"role": "user", "content": "first line\nsecond line"}
+    browser.wait(lambda: browser.find("#text").get_attribute("value") == "")
+
+
+def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(page, browser, working):
+    page.write("do not lose me")
+    browser.offline(True)
+    browser.press(ENTER)
+    page.shows("Your message is still here", "#failed")
+    assert browser.find("#text").get_attribute("value") == "do not lose me"
+    tried = browser.run("return talk.draft.id")
+    browser.offline(False)
+    page.shows("", "#line")
+    browser.click("#send")
+    browser.wait(lambda: heard(working, "message"))
+    assert [said["id"] for said in heard(working, "message")] == [tried]
+
+
+def test_what_was_typed_is_there_after_the_page_was_loaded_again(page, browser, working):
+    page.write("half a thought")
+    browser.driver.refresh()
+    page.synced(working)
+    assert browser.find("#text").get_attribute("value") == "half a thought"
+
+
+def test_who_drives_is_shown_and_a_takeover_lets_the_message_through(page, browser, working):
+    working.driver = "terminal"
+    page.tell(working, frame("driver", client="terminal"))
+    page.shows("terminal drives this session", "#drives")
+    page.write(
+        "my turn",
+    )
+    browser.press(ENTER)
+    page.shows("Take over to send it", "#failed")
+    assert browser.find("#text").get_attribute("value") == "my turn"
+    browser.click("#drives button")
+    browser.wait(lambda: heard(working, "take"))
+    page.tell(working, frame("driver", client="web"))
+    browser.wait(lambda: not browser.find("#drives").is_displayed())
+    before = len(heard(working, "message"))
+    browser.click("#send")
+    browser.wait(lambda: len(heard(working, "message")) > before)
+
+
+def test_interrupt_mode_and_stop_are_said_to_the_session(page, browser, working):
+    browser.click("#interrupt")
+    browser.wait(lambda: heard(working, "interrupt"))
+    browser.run("find('mode').value = 'plan'; find('mode').dispatchEvent(new Event('change'))")
+    browser.wait(lambda: heard(working, "mode"))
+    assert heard(working, "mode")[0]["mode"] == "plan"
+    browser.click("#stop")
+    browser.driver.switch_to.alert.accept()
+    browser.wait(lambda: heard(working, "end"))
+    browser.wait(lambda: browser.find("#over").is_displayed())
+    assert not browser.find("#text").is_displayed()
+
+
+def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, working):
+    modes = "return [...find('mode').options].map(o => o.value)"
+    assert "bypassPermissions" not in browser.run(modes)
+    working.facts["mode"] = "bypassPermissions"
+    page.tell(
+        working,
+        frame("welcome", session="x", questions=[], mode="bypassPermissions", generation=1, number=0, bypass=True),
+    )
+    browser.wait(lambda: "bypassPermissions" in browser.run(modes))
+
+
+def test_a_session_is_started_and_shown(page, browser, hosts, tmp_path):
+    page.come_in()
+    browser.press("n")
+    browser.wait(lambda: page.focused() == "prompt")
+    browser.press("make it nicer")
+    browser.run("find('cwd').value = '/no/such/folder'; find('vendor').value = 'demo'")
+    browser.click("form.begin .strong")
+    page.shows("must be the absolute path of a folder", "form.begin .wrong")
+    browser.run("find('cwd').value = arguments[0]", str(tmp_path))
+    browser.click("form.begin .strong")
+    browser.wait(lambda: page.web.hosts.begun)
+    (wanted,) = page.web.hosts.begun
+    assert (wanted.vendor, wanted.prompt, wanted.cwd, wanted.mode) == (
+        "demo",
+        "make it nicer",
+        str(tmp_path),
+        "default",
+    )
+    browser.wait(lambda: "#s/" in browser.driver.current_url)

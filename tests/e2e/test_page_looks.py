@@ -1,0 +1,306 @@
+"""How the page of living sessions looks: contrast, sizes, keys alone, hostile words, long sessions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import page_scenes as scenes
+import pytest
+from browser import DESKTOP, Browser
+from page_driving import ENTER, ESCAPE, SMALL, TAB, Page, text
+from web import StandIn, StandIns, Web
+
+from shim.bridge.gateway.server import Place
+from shim.bridge.gateway.tokens import TokenFile
+from tests.story.export.test_export_html import HOSTILE
+
+pytestmark = pytest.mark.e2e
+LEAST_CONTRAST = 4.5
+LEAST_TARGET = 44  # points: what a finger hits
+MILLION = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    browser = Browser("127.0.0.1")
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens pages at a gateway with these hosts."""
+    webs: list[Web] = []
+
+    def make(*hosts: StandIn) -> Page:
+        folder = tmp_path / str(len(webs))
+        webs.append(Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(folder)}), Place(port=0)))
+        return Page(browser, webs[-1])
+
+    yield make
+    browser.driver.get("about:blank")
+    browser.driver.delete_all_cookies()
+    for web in webs:
+        web.close()
+
+
+def visited(page: Page) -> Iterator[str]:
+    """Each view of the page, one after the other; its name."""
+    hosts = [scenes.asking(), scenes.choosing(), scenes.editing(), scenes.working()]
+    for host in hosts:
+        page.web.hosts.hosts[host.facts["session"]] = host
+    yield "list"
+    for name, host in zip(("question", "choice", "edit", "live"), hosts, strict=True):
+        page.show(host)
+        if name != "live":
+            page.browser.wait(lambda: page.browser.all(".asking-card"))
+        page.browser.run("for (const d of document.querySelectorAll('#steps details')) d.open = true")
+        yield name
+    page.browser.run("find('drives').hidden = false; failedToSend('It did not go out.'); reached(false)")
+    yield "troubled"
+    page.browser.run("reached(true); showKeys()")
+    yield "keys"
+    page.browser.run("find('keys').close(); location.hash = 'new'")
+    page.browser.wait(lambda: page.view() == "begin")
+    yield "begin"
+    page.browser.run("location.hash = 's/ffffffff'")
+    page.browser.wait(lambda: page.view() == "wrong")
+    yield "error"
+    page.browser.run("askForToken('This token is not good.')")
+    yield "login"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, SMALL], ids=["desktop", "phone"])
+def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(opened, browser, size, dark):
+    page = opened(*scenes.others())
+    page.come_in(size=size, dark=dark)
+    seen = 0
+    for view in visited(page):
+        found = page.contrasts()
+        seen += len(found)
+        assert [one for one in found if one[0] < LEAST_CONTRAST] == [], view
+        wide = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= wide[1], view
+    assert seen > 300
+
+
+def test_a_finger_hits_everything_on_a_phone(opened, browser):
+    page = opened(*scenes.others())
+    page.come_in(size=SMALL)
+    for view in visited(page):
+        small = [one for one in page.targets() if min(one[:2]) < LEAST_TARGET]
+        assert small == [], view
+
+
+def test_a_phone_shows_the_list_or_a_session_and_the_way_back(opened, browser):
+    host = scenes.working()
+    page = opened(host)
+    page.come_in(size=SMALL)
+    browser.wait(lambda: browser.all("#list a"))
+    assert not browser.find("#main").is_displayed()
+    browser.all("#list a")[0].click()
+    page.synced(host)
+    assert not browser.find("#side").is_displayed() and browser.find("#text").is_displayed()
+    browser.click(".back")
+    browser.wait(lambda: browser.find("#side").is_displayed())
+
+
+# -- keys alone -----------------------------------------------------------------------------------------------------
+
+
+def stops(page: Page, most: int = 60) -> list[str]:
+    """Where the tabulator stops until it comes around."""
+    found: list[str] = []
+    page.browser.run("document.activeElement.blur(); window.focus()")
+    for _ in range(most):
+        page.browser.press(TAB)
+        at = page.focused()
+        if at == "BODY" or (found and at == found[0] and len(found) > 3):
+            break
+        found.append(at)
+    return found
+
+
+def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(opened, browser):
+    host = scenes.asking()
+    page = opened(host)
+    page.come_in()
+    page.show(host)
+    browser.wait(lambda: browser.all(".asking-card"))
+    browser.run("find('skip').focus()")
+    order = []
+    for _ in range(80):
+        order.append(page.focused())
+        outlined = browser.run(
+            "const s = getComputedStyle(document.activeElement);"
+            "return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 1"
+        )
+        assert outlined, page.focused()
+        if order[-1] == "send":
+            break
+        browser.press(TAB)
+    places = [
+        order.index(name) for name in ("skip", "new", "filter", "stop", "scroll", "text", "mode", "interrupt", "send")
+    ]
+    assert places == sorted(places)
+    assert order.index("scroll") < order.index("strong") < order.index("text")
+
+
+def test_a_session_is_begun_answered_and_led_with_keys_alone(opened, browser):
+    host = scenes.asking()
+    page = opened(host, *scenes.others())
+    page.come_in()
+    browser.wait(lambda: browser.all("#list a"))
+    browser.press("s")
+    browser.press(ENTER)
+    page.synced(host)
+    browser.wait(lambda: "asking-card" in page.focused())
+    browser.press(TAB, TAB)
+    browser.wait(lambda: "Allow" in browser.driver.switch_to.active_element.text)
+    browser.press(ENTER)
+    browser.wait(lambda: not browser.all(".asking-card"))
+    browser.wait(lambda: page.focused() == "text")
+    browser.press("and now the docs", ENTER)
+    browser.wait(lambda: [said for said in host.heard if said["kind"] == "message"])
+    browser.press(ESCAPE)
+    browser.run("find('scroll').focus()")
+    browser.press("?")
+    browser.wait(lambda: browser.all("dialog[open]"))
+    browser.press(ESCAPE)
+    browser.wait(lambda: not browser.all("dialog[open]"))
+
+
+def test_the_skip_link_leads_to_the_session(opened, browser):
+    host = scenes.working()
+    page = opened(host)
+    page.come_in()
+    page.show(host)
+    browser.run("find('skip').focus()")
+    assert browser.find("#skip").size["width"] > 50
+    browser.press(ENTER)
+    assert page.focused() == "scroll"
+
+
+def test_single_keys_can_be_switched_off(opened, browser):
+    page = opened(*scenes.others())
+    page.come_in()
+    browser.press("?")
+    browser.wait(lambda: browser.all("dialog[open]"))
+    browser.click("#single")
+    browser.press(ESCAPE)
+    browser.run("document.activeElement.blur()")
+    browser.press("n")
+    assert page.view() == "none"
+    browser.run("localStorage.clear()")
+
+
+# -- hostile words --------------------------------------------------------------------------------------------------
+
+
+def hostile(words: str) -> StandIn:
+    """A session that says these words in every field."""
+    facts = dict.fromkeys(("name", "detail", "needs", "waitingFor", "vendor", "cwd"), words)
+    host = StandIn(scenes.session_id(40), **facts, status="waiting", driver=words)
+    host.driver = words
+    options = [{"label": words, "description": words}]
+    host.say(type="user", isReplay=True, message={"role": "user", "content": words})
+    host.say(type="system", subtype="init", model=words, cwd=words, session_id="x", tools=[words])
+    host.say(**text(words))
+    use = {"type": "tool_use", "id": "t", "name": words, "input": {words: words, "command": words}}
+    host.say(type="assistant", message={"id": "a", "role": "assistant", "content": [use]})
+    host.say(
+        type="user",
+        message={"content": [{"type": "tool_result", "tool_use_id": "t", "content": words, "is_error": True}]},
+    )
+    host.say(type="system", subtype=words, facts=words)
+    host.say(type="result", subtype="error", is_error=True, result=words, errors=[words])
+    host.ask("q1", tool_name=words, input={words: words}, decision_reason=words, blocked_path=words)
+    host.ask("q2", tool_name="AskUserQuestion", input={"questions": [{"question": words, "options": options}]})
+    return host
+
+
+PARTS = "script, iframe, img, object, embed, form, style, link, base, meta, svg"
+SHAPE = f"return [...document.querySelectorAll('{PARTS}')].map(n => n.tagName).sort().join()"
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_hostile_words_stay_words_in_every_field(opened, browser, words):
+    shapes = []
+    for said in ("calm", words):
+        host = hostile(said)
+        page = opened(host)
+        page.come_in()
+        page.show(host)
+        browser.wait(lambda: len(browser.all(".asking-card")) == 2)
+        browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
+        shapes.append(browser.run(SHAPE))
+        browser.driver.delete_all_cookies()
+    assert shapes[0] == shapes[1]
+    assert not browser.run("return window.hacked || document.title.includes('hacked')")
+    drawn = browser.run("return document.body.innerText + document.title")
+    assert not any(0x202A <= ord(letter) <= 0x202E or 0x2066 <= ord(letter) <= 0x2069 for letter in drawn)
+    assert browser.complaints() == []
+
+
+def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(opened, browser):
+    host = scenes.working()
+    host.say(**text("x" * MILLION))
+    host.ask("q1", input={"command": "y" * MILLION})
+    page = opened(host)
+    page.come_in()
+    page.show(host)
+    browser.wait(lambda: browser.all(".asking-card"))
+    shown = "return document.querySelector('.asking-card .input').textContent.length"
+    assert browser.run(shown) >= MILLION  # of what is asked nothing is cut
+    browser.click(".choose .strong")
+    browser.wait(lambda: not browser.all(".asking-card"))
+
+
+# -- long sessions --------------------------------------------------------------------------------------------------
+
+
+def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened, browser):
+    host = scenes.endless(2500)  # 10,000 lines
+    page = opened(host)
+    page.come_in()
+    page.show(host)
+    drawn = len(page.steps())
+    assert 100 <= drawn <= 250
+    assert "Read." in page.steps()[-1]
+    before = browser.run("return shown.order[shown.from].step.number")
+    browser.run("find('scroll').scrollTop = 0")
+    browser.click("#earlier")
+    browser.wait(lambda: len(page.steps()) > drawn)
+    assert browser.run("return shown.order[shown.from].step.number") < before
+    for _ in range(8):
+        if browser.run("return shown.from") == 0:
+            break
+        browser.run("showEarlier()")
+    left = browser.run("return shown.left")
+    assert left > 0
+    browser.run("showEarlier()")
+    browser.wait(lambda: browser.run("return shown.synced && shown.left === 0"))
+    numbers = browser.run("return shown.order.map(item => item.step.number)")
+    assert numbers == sorted(set(numbers)) and numbers[0] <= 2 and len(numbers) > 7000
+
+
+def test_a_session_that_goes_on_and_on_keeps_its_page_small(opened, browser):
+    host = scenes.working()
+    page = opened(host)
+    page.come_in()
+    page.show(host)
+    for number in range(1500):
+        host.lines.append((scenes.NOW + number, json.dumps(text(f"Line {number}")).encode()))
+    page.web.call(lambda: [host.tell(one) for one in numbered(host, 1500)])
+    page.shows("Line 1499", "#steps")
+    assert len(page.steps()) <= 600
+
+
+def numbered(host: StandIn, last: int) -> Iterator[bytes]:
+    """The frames of the last lines of a host."""
+    from shim.core.bridge.frames import line_frame
+
+    for number in range(len(host.lines) - last, len(host.lines)):
+        yield line_frame(number + 1, 1, *host.lines[number])
