@@ -10,11 +10,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from frontend import Frontend
 from place import TURN_SECONDS, wait_until
+from programs import install
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
 
@@ -127,5 +129,105 @@ def test_a_turn_that_is_stopped_leaves_no_process_and_says_so(desk: Desk, vendor
 
 @one_vendor
 def test_what_the_api_refuses_is_a_session_that_failed(desk: Desk, vendor: Vendor) -> None:
-    begun = desk.begin("[[error]] 404")
+    begun = desk.begin("[[error]]")
     assert desk.reaches(begun, over)["state"] == "failed"
+
+
+# -- the real one beside ours ------------------------------------------------------------------------------------------
+
+# Words → what is compared of both: the exit status, stdout and stderr; only their beginnings where "…" stands behind.
+CALLS = (
+    *("agents", "agents --json", "agents --json --all", "agents --json --nope", "agents --json x", "agents --cwd"),
+    *("agents --json --cwd /nowhere --model m", "logs", "logs zz", "logs 12", "logs 12345678", "logs zz y", "logs -x"),
+    *("stop", "stop zz", "stop zz y", "stop -x", "kill", "kill zz", "rm…", "rm zz", "rm zz y", "rm -x…"),
+    *("respawn", "respawn zz", "respawn -x", "attach", "attach zz", "attach -x", "daemon status…"),
+    *("daemon stop --any", "daemon stop", "daemon stop --x", "daemon uninstall", "daemon frob…", "--bg -p x"),
+    *("-p x --bg --help", "agents --json -- off", "agents -- off", "stop zz -- off", "--bg x -- off"),
+)
+BEGINNING = 20  # characters of what only begins like the real one's
+OFF = {"CLAUDE_CODE_DISABLE_AGENT_VIEW": "1"}
+IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{8}\b")
+
+
+class RealDesk(Desk):
+    """The same terminal with the real claude, in a home that trusts the folder and the key."""
+
+    def __init__(self, frontend: Frontend, program: Path) -> None:
+        super().__init__(frontend)
+        home = Path(frontend.environment["HOME"])
+        trusted = {str(frontend.folder): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}}
+        key = frontend.environment["ANTHROPIC_API_KEY"][-20:]
+        keys = {"approved": [key], "rejected": []}
+        told = {"hasCompletedOnboarding": True, "projects": trusted, "customApiKeyResponses": keys}
+        (home / ".claude.json").write_text(json.dumps(told))
+        self.program = program
+
+    def claude(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """The real one. Root needs a word for it."""
+        return self.run(str(self.program), *words, IS_SANDBOX="1", **variables)
+
+
+@pytest.fixture
+def real(frontend: Frontend, vendor: Vendor) -> Iterator[RealDesk]:
+    made = RealDesk(frontend, install(vendor.package).executable)
+    yield made
+    made.claude("daemon", "stop", "--any")
+
+
+itself = pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
+    """What a command said, with ids as ID; the real one's word about its service is left out."""
+    quiet = done.stderr.replace("Starting background service…\n", "")
+    return done.returncode, IDS.sub("ID", done.stdout), IDS.sub("ID", quiet)
+
+
+@pytest.mark.full
+@itself
+def test_a_wrong_call_is_answered_in_the_words_of_the_real_one(desk: Desk, real: RealDesk, vendor: Vendor) -> None:
+    differ = {}
+    for call in CALLS:
+        words, _, off = call.removesuffix("…").partition(" -- ")
+        both = [said(one.claude(*words.split(), **(OFF if off else {}))) for one in (desk, real)]
+        if call.endswith("…"):
+            both = [(status, out[:BEGINNING], err[:BEGINNING]) for status, out, err in both]
+        if both[0] != both[1]:
+            differ[call] = both
+    assert differ == {}
+
+
+@pytest.mark.full
+@itself
+def test_a_session_is_begun_listed_stopped_and_removed_in_the_words_of_the_real_one(
+    desk: Desk, real: RealDesk, vendor: Vendor, model: ScriptedServer
+) -> None:
+    told = [life_of(one, model) for one in (desk, real)]
+    assert told[0] == told[1]
+
+
+def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
+    """What is said of a session with a question, and of one that has ended, with ids as ID."""
+    begun = desk.claude("--bg", "[[shell]] touch made", "--name", "my job", "--permission-mode", "manual")
+    idle = desk.claude("--bg")
+    found = [FIRST.match(each.stdout) for each in (begun, idle)]
+    short, waiting = (each[1] for each in found if each)
+    asked = desk.reaches(short, lambda now: bool(now.get("waitingFor")))
+    desk.reaches(waiting, lambda now: now.get("status") == "idle")
+    listed = json.loads(desk.claude("agents", "--json").stdout)
+    states = [[each.get(key) for key in ("status", "waitingFor", "state", "kind")] for each in listed]
+    assert all(each["sessionId"].startswith(each["id"]) for each in listed)
+    assert [each["name"] for each in listed] == ["my job", waiting]
+    words = [("logs", "my jo"), ("stop", short[:5]), ("stop", short), ("kill", waiting), ("stop", "my job")]
+    ends = [said(desk.claude(*each)) for each in words[1:]]
+    everything = json.loads(desk.claude("agents", "--json", "--all").stdout)
+    removed = [said(desk.claude("rm", short)) for _ in range(2)]
+    one_left = json.loads(desk.claude("agents", "--json", "--all").stdout)
+    respawned = [said(desk.claude("respawn", waiting)), said(desk.claude("respawn", "--all"))]
+    copied = said(desk.claude("--bg", "x", "--session-id", "nonsense"))
+    return [
+        said(begun), said(idle), list(asked), [list(each) for each in listed], states, ends,
+        [list(each) for each in everything], [each["state"] for each in everything], removed, len(one_left),
+        respawned, copied, said(desk.claude("agents", "--json", "--cwd", "/nowhere")),
+        said(desk.claude("daemon", "stop", "--any"))[0], said(desk.claude("daemon", "stop", "--any")),
+    ]  # fmt: skip

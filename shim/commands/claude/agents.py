@@ -70,11 +70,11 @@ def agents(words: Sequence[str]) -> Answer:
 
 
 def listed(found: Sequence[Registered], *, everything: bool, below: str | None) -> list[Registered]:
-    """Those that live, or all of them, at or below a folder."""
+    """Those that live, or all of them, at or below a folder; the oldest first, as the real one has them."""
     folder = None if below is None else os.path.join(os.path.realpath(below), "")
     return [
         one
-        for one in found
+        for one in reversed(found)
         if (one.alive or everything)
         and (folder is None or os.path.join(os.path.realpath(one.facts["cwd"]), "").startswith(folder))
     ]
@@ -91,7 +91,7 @@ def report(one: Registered) -> dict[str, Any]:
         "kind": "background",
         "startedAt": facts["started"] if one.alive else facts["created"],
         "sessionId": one.session,
-        "name": facts.get("name"),
+        "name": facts.get("name") or (one.id if one.alive else None),
         **life,
         "state": facts["state"],
     }

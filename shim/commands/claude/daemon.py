@@ -13,8 +13,7 @@ from shim.core.reading.account import counted, printable
 
 # The real one's first line, and below it why.
 INSTEAD = "there is no daemon here, and none is needed: each background session is its own process"
-NOT_RUNNING = f"not running\n\n{INSTEAD}\n"
-LISTED = "\nbg sessions:\n  folder:      {folder}\n  running:     {running}\n"
+STATUS = "not running\n\nbg sessions:\n  folder:      {folder}\n  running:     {running}\n\n" + INSTEAD + "\n"
 NONE = "no daemon running"
 ASK_ANY = (
     "no background service is installed, but {running} ({ids}), each as its own process. "
@@ -62,8 +61,7 @@ def _living() -> list[Registered]:
 
 def _status() -> Answer:
     folder = registry.bridge_directory(os.environ)
-    said = NOT_RUNNING + LISTED.format(folder=folder, running=len(_living()))
-    return Answer(said, 1, wanted=True)
+    return Answer(STATUS.format(folder=printable(folder), running=len(_living())), 1, wanted=True)
 
 
 def _stop(*, any_of_them: bool, keep: bool) -> Answer:

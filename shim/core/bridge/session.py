@@ -50,7 +50,6 @@ class Session(NamedTuple):
             "cwd": self.cwd,
             "model": self.model,
             "mode": self.mode,
-            "bypass": self.bypass,
             "pid": self.pid,
             "version": self.version,
         }

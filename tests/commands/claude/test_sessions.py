@@ -58,12 +58,19 @@ def test_an_ended_session_is_listed_with_all(desk, one):
     assert listed["startedAt"] == one.facts["created"]
 
 
+def test_a_session_without_a_name_is_called_by_its_id_while_it_lives(desk):
+    one = desk.start()
+    assert [each["name"] for each in agents(desk)] == [one.id]
+    desk.claude("stop", one.id)
+    assert "name" not in agents(desk, "--all")[0]
+
+
 def test_the_list_of_a_folder_has_those_at_or_below_it(desk, one):
     """B16"""
     below = desk.cwd / "below"
     below.mkdir()
     other = desk.start("hi", cwd=str(below))
-    assert {each["id"] for each in agents(desk, "--cwd", str(desk.cwd))} == {one.id, other.id}
+    assert [each["id"] for each in agents(desk, "--cwd", str(desk.cwd))] == [one.id, other.id]
     assert [each["id"] for each in agents(desk, "--cwd", "below")] == [other.id]
     assert agents(desk, "--cwd=/nowhere") == []
     assert agents(desk, "--cwd", str(desk.cwd)[:-1]) == []
