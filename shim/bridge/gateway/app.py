@@ -87,7 +87,6 @@ SHOWN = (
     "detail", "driver", "version",
 )  # fmt: skip
 LAST, MOST_STEPS = 1000, 20_000  # steps of the past that are told: usually, and at most
-BODY_SECONDS = 20.0  # for the whole of a request's body
 ID_DIGITS = 8
 
 Answer = Callable[[Request], Awaitable[Any]]
@@ -280,10 +279,7 @@ def _visitor(request: Request) -> Visitor:
 async def _body(request: Request) -> dict[str, Any]:
     """The object in a request's body; an empty body is an empty object."""
     try:
-        with anyio.fail_after(BODY_SECONDS):
-            found = orjson.loads(await request.body() or b"{}")
-    except TimeoutError:
-        raise Refused(408, "the request's body did not come in time") from None
+        found = orjson.loads(await request.body() or b"{}")
     except orjson.JSONDecodeError as error:
         raise Refused(400, f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -300,7 +296,7 @@ def _json(value: object, *, status: int = 200, headers: dict[str, str] | None = 
 
 
 def _refused(request: Request, refusal: Refused) -> Response:
-    close = {"connection": "close"} if refusal.status in (400, 408, 413) else None
+    close = {"connection": "close"} if refusal.status in (400, 413) else None
     return _json({"error": str(refusal), **refusal.more}, status=refusal.status, headers=close)
 
 

@@ -1,7 +1,7 @@
 """Connections of uvicorn with limits that it does not have: their number, and the time until a request is whole.
 
 A flood of connections, or of requests that never end (slow-loris), costs a bounded amount and shuts nobody out: who
-has not said a whole request's head makes room for the next one.
+has not said a whole request makes room for the next one.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS = 512  # at once; a person has some ten
-HEAD_SECONDS = 10.0  # until a request's head is whole
+REQUEST_SECONDS = 20.0  # until a request is whole: the largest over a slow network
 HEAD_BYTES = 32 * 1024
 STUCK_SECONDS = 60.0  # a client that takes nothing of its answer for so long has gone
 
@@ -43,17 +43,17 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; with a whole head it is nobody to be dropped any more."""
-        before = self.cycle
+        """Take bytes; with a whole request it is nobody to be dropped any more."""
         super().data_received(data)
-        if self.cycle is not before:
+        if self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete:
             self._forget()
 
     def on_response_complete(self) -> None:
         """The next request has its own time."""
         before = self.cycle
         super().on_response_complete()
-        if self.cycle is before and not self.transport.is_closing():  # else the next one was there already
+        whole_already = self.cycle is not before and not self.cycle.more_body
+        if not whole_already and not self.transport.is_closing():
             self._wait()
 
     def pause_writing(self) -> None:
@@ -76,7 +76,7 @@ class BoundedConnection(H11Protocol):
     def _wait(self) -> None:
         self._forget()
         self._table()[self] = None
-        self._late = self.loop.call_later(HEAD_SECONDS, self.drop)
+        self._late = self.loop.call_later(REQUEST_SECONDS, self.drop)
 
     def _forget(self) -> None:
         self._table().pop(self, None)

@@ -143,7 +143,8 @@ class Gate:
     def _check_sender(self, headers: Mapping[bytes, str], *, page: bool) -> None:
         """Refuse what another page sends in the user's name. `page`: it is an asset, to which a link may lead."""
         origin = headers.get(b"origin")
-        if origin is not None and origin not in self._names.origins and not self._own_address(origin):
+        own = f"{'https' if self._names.secure else 'http'}://{headers.get(b'host', '').lower()}"  # which was checked
+        if origin is not None and origin != own and origin not in self._names.origins:
             raise Refused(403, "another page may not ask this gateway")
         site = headers.get(b"sec-fetch-site", "none")
         followed = (
@@ -151,14 +152,6 @@ class Gate:
         )
         if site not in ("none", "same-origin") and not followed:
             raise Refused(403, "another page may not ask this gateway")
-
-    def _own_address(self, origin: str) -> bool:
-        scheme, _, host = origin.partition("://")
-        return (
-            bool(self._names.any_address)
-            and scheme == ("https" if self._names.secure else "http")
-            and self._named(host)
-        )
 
     def _visitor(self, headers: Mapping[bytes, str]) -> tuple[Visitor, bool]:
         """Who asks, and whether a cookie says so."""

@@ -114,9 +114,8 @@ class TokenFile:
             raise self._fault()
         if self._stamp() is not None and self._read() is None:
             remove(self._path)
-        draft = f"{self._path}.{os.getpid()}.tmp"
+        draft = f"{self._path}.{secrets.token_hex(8)}.tmp"
         try:
-            remove(draft)
             write_new(draft, lambda file: write_all(file, _data(Tokens(_new(), _new()))))
             os.link(draft, self._path)  # only if there is none
         except FileExistsError:

@@ -8,7 +8,6 @@ import time
 import pytest
 from web import PATIENCE, SESSION, Place, StandIn, StandIns, Web
 
-from shim.bridge.gateway import app as app_module
 from shim.bridge.gateway import connections, limits
 from shim.bridge.gateway.gate import BODY_BYTES, HEADERS
 from shim.bridge.gateway.openapi import document
@@ -145,6 +144,13 @@ def test_on_every_address_only_an_address_is_a_name(tokens, host):
             assert web.get("/sessions", role=None, headers=given).status == status, name
             foreign = {**given, "Origin": "http://evil.example"}
             assert web.get("/sessions", role=None, headers=foreign).status == 403
+        given = {**web.headers(), "Host": web.host}
+        for origin, status in (
+            (f"http://{web.host}", 200),
+            (f"http://10.1.2.3:{web.port}", 403),
+            ("http://10.1.2.3", 403),
+        ):
+            assert web.get("/sessions", role=None, headers={**given, "Origin": origin}).status == status, origin
     finally:
         web.close()
 
@@ -349,17 +355,24 @@ def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
     assert sent < 32 * BODY_BYTES and host.heard == []  # the rest waited in the buffers of the system
 
 
-def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch):
-    monkeypatch.setattr(app_module, "BODY_SECONDS", 0.05)
-    head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
-    said = said_to(web, f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
-    assert said.startswith(b"HTTP/1.1 408") and host.heard == []
+@pytest.mark.parametrize("path", ["/login", MESSAGE])
+def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path):
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
+    head = f"POST {path} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.current().drive}\r\n"
+    head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    for before in ("", f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n"):  # alone, and behind another request
+        with web.connect() as link, pytest.raises((ConnectionResetError, EOFError)):
+            link.sendall((before + head).encode())
+            while link.recv(65536):
+                pass
+            raise EOFError
+    assert host.heard == []
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 50])
 def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, begun):
     """slow-loris"""
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
     with web.connect() as link:
         link.sendall(begun)
         link.settimeout(PATIENCE)
@@ -368,7 +381,7 @@ def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, begun):
 
 
 def test_a_head_that_is_said_byte_by_byte_has_no_more_time(web, monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.2)
     deadline = time.monotonic() + PATIENCE
     with web.connect() as link, pytest.raises(OSError):
         while time.monotonic() < deadline:
@@ -380,7 +393,7 @@ def test_a_head_that_is_said_byte_by_byte_has_no_more_time(web, monkeypatch):
 
 
 def test_the_next_request_of_a_connection_has_its_own_time(web, monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.2)
     request = f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()
     with web.connect() as link:
         for _ in range(3):
@@ -403,7 +416,7 @@ def read_answer(link):
 
 
 def test_a_stream_outlives_the_time_of_a_head(web, host, monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
     with web.stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome" and next(stream).kind == "synced"
         deadline = time.monotonic() + 0.2
@@ -419,12 +432,13 @@ def test_a_head_that_is_too_long_is_refused(web):
     assert said[:12] in (b"HTTP/1.1 400", b"")
 
 
-def flood(web, count):
-    """Open connections that say nothing, at most some hundred of them ours at a time; how many were closed."""
+def flood(web, count, said=b""):
+    """Open connections that say no whole request, some hundred at a time; what a user is answered meanwhile."""
     held: list[socket.socket] = []
     try:
         for _ in range(count):
             held.append(web.connect())
+            held[-1].sendall(said)
             if len(held) > 600:
                 held.pop(0).close()
         answered = web.get("/sessions")
@@ -435,9 +449,13 @@ def flood(web, count):
             link.close()
 
 
-@pytest.mark.parametrize("count", [1500, pytest.param(10_000, marks=pytest.mark.full)])
-def test_thousands_of_connections_shut_nobody_out(web, count):
-    assert flood(web, count) == (200, "welcome")
+LOGIN = b"POST /login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+
+
+@pytest.mark.parametrize("said", [b"", LOGIN], ids=["silent", "login"])
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.full)])
+def test_thousands_of_connections_shut_nobody_out(web, count, said):
+    assert flood(web, count, said.replace(b"%s", web.host.encode())) == (200, "welcome")
     assert len(web.server.server_state.connections) <= connections.CONNECTIONS + 1
 
 
