@@ -85,6 +85,19 @@ def test_the_steps_are_those_of_the_exported_page(web, host):
     assert "initialize" not in welcome and welcome["name"] == "a test"
 
 
+def test_the_id_of_a_line_stands_at_the_last_of_its_steps(web, host):
+    """Who comes back with it has seen all of them."""
+    both = {"type": "assistant", "message": {"content": TEXT["message"]["content"] + CALL["message"]["content"]}}
+    say(web, host, both, INIT)
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        past = [(one.json["kind"], one.id) for one in until(stream, "synced") if one.kind == "step"]
+        both["message"]["content"][1] = {**both["message"]["content"][1], "id": "t2"}
+        say(web, host, both)
+        now = [(one.json["kind"], one.id) for one in itertools.islice(stream, 2)]
+    assert past == [("text", ""), ("call", "1-1"), ("start", "1-2")]
+    assert now == [("text", ""), ("call", "1-3")]
+
+
 def test_a_step_is_told_again_when_it_changes(web, host):
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
