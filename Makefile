@@ -85,8 +85,9 @@ fuzz: $(VENV)/.fuzz ## two fuzzers over every vendor and dialect for FUZZ_SECOND
 accept: setup ## rewrite the goldens; read the diff before you commit it
 	@$(BIN)/python tests/accept.py
 
-picture: setup ## draw the README's picture of `shim demo` again
+picture: $(VENV)/.e2e ## draw the README's pictures again: of `shim demo`, and of the page of `shim bridge serve`
 	@$(BIN)/python tests/picture.py
+	@$(BIN)/python tests/e2e/screens.py --readme
 
 texts: setup ## every help page and every sentence of the program in build/texts.txt, to be read
 	@$(BIN)/python tests/texts.py

@@ -31,6 +31,14 @@ class Page:
     def view(self) -> str:
         return str(self.browser.run("return document.body.dataset.view"))
 
+    def ready(self) -> bool:
+        """Whether the view that was asked for has drawn all that it will."""
+        script = """
+        if (document.body.dataset.view !== 'session') return document.body.dataset.view !== 'wait';
+        return shown.synced && (groupOf(shown.facts) !== 'asks' || questions.size > 0);
+        """
+        return bool(self.browser.run(script))
+
     def show(self, host: StandIn) -> None:
         """Open a session, and wait until all of it is there."""
         self.browser.run("location.hash = arguments[0]", f"s/{host.facts['id']}")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rich_session import NEW, OLD, SESSION, Script, everything, long
+from rich_session import BEFORE, NEW, OLD, SESSION, Script, everything, long
 from web import StandIn
 
 HOUR = 3_600_000
@@ -65,11 +65,32 @@ def working() -> StandIn:
     return playing(session_id(2), everything(), **facts, created=NOW - HOUR, started=NOW - HOUR)
 
 
+def half_done() -> Script:
+    """A session that has changed a file, and wants to try it."""
+    script = (
+        Script().prompt("The list of posts takes three seconds. Make it faster.").wait(0.2).init(model="gpt-5.2-codex")
+    )
+    script.wait(2.0).message(
+        {"type": "thinking", "thinking": "They load an author for each row. I look at the code first."}
+    )
+    script.wait(0.4).text("I'll look at where the time goes.")
+    read = script.call("Read", {"file_path": "/home/you/blog/posts.py"})
+    lines = "\n".join(f"{n}\t{line}" for n, line in enumerate(BEFORE.split("\n"), 1))
+    script.wait(0.3).result_of(read, lines).wait(1.1)
+    script.text(
+        "The list asks for an author **once for each row**: 1,000 rows are 1,001 queries. I load all of them at once."
+    )
+    call = script.call("Edit", {"file_path": "/home/you/blog/posts.py", "old_string": OLD, "new_string": NEW})
+    script.wait(0.1).result_of(call, "The file was updated.", tool_use_result={"originalFile": BEFORE}).wait(1.0)
+    return script.text("Let me try it, and keep it if the tests pass.")
+
+
 def asking(**request: Any) -> StandIn:
     """A session that asks whether a command may run."""
     facts = {"name": "Commit the faster list", "vendor": "codex", "status": "waiting", "state": "blocked"}
     facts |= {"waitingFor": "permission prompt", "needs": f"approve Bash: {COMMAND}"}
-    host = renamed(working(), 3, **facts)
+    facts |= {"cwd": "/home/you/blog", "created": NOW - HOUR, "started": NOW - HOUR}
+    host = playing(session_id(3), half_done(), **facts)
     command = {"command": COMMAND, "description": "Run the tests, then commit"}
     host.ask("q1", **{"tool_name": "Bash", "input": command, "permission_suggestions": RULES, **request})
     return host

@@ -1,4 +1,4 @@
-"""`make screens`: pictures of what a person sees, to be looked at: commands in a terminal, and exported pages.
+"""`make screens`: pictures of what a person sees, to be looked at: commands in a terminal, exported pages, the bridge.
 
 A command runs in a real pseudo-terminal of 60, 80 and 120 columns. What it writes goes through a terminal emulator and
 is drawn by the Chromium of the browser tests, as the pages are: for a phone and a desktop, light and dark. Names given
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import html
+import io
 import os
 import pty
 import struct
@@ -28,12 +29,20 @@ from browser import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from rich_session import everything, long  # noqa: E402 - after its folder is known
+import page_scenes as scenes  # noqa: E402 - after its folder is known
+from page_driving import Page  # noqa: E402
+from rich_session import everything, long  # noqa: E402
+from web import StandIn, StandIns, Web  # noqa: E402
+
+from shim.bridge.gateway.server import Place  # noqa: E402
+from shim.bridge.gateway.tokens import TokenFile  # noqa: E402
 
 COLUMNS = (60, 80, 120)
 LINES = 40
 HISTORY = 2_000  # lines of one picture
 SECONDS = 180.0  # of one command
+README = ROOT / "shim" / "manual" / "bridge.png"
+README_POINTS, README_COLOURS = (1120, 780), 128
 SIZES = {"390": (390, 844), "1280": (1280, 900)}
 TALLEST = 3_000  # points of a page's picture
 SHIM = str(ROOT / ".venv" / "bin" / "shim")
@@ -156,6 +165,62 @@ def pages(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> Non
                 _save(browser, folder / f"page-{page.stem}-{size}-{'dark' if dark else 'light'}.png")
 
 
+def living(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -> None:
+    """A picture of each view of the page of living sessions, over hosts that stand in for real ones."""
+    hosts = {
+        "live": scenes.working(),
+        "question": scenes.asking(),
+        "choice": scenes.choosing(),
+        "edit": scenes.editing(),
+    }
+    webs = {"all": web_of(temporary / "all", [*hosts.values(), *scenes.others()])}
+    webs["none"] = web_of(temporary / "none", [])
+    addresses = {"list": "", "new": "#new", "error": "#s/ffffffff"}
+    addresses |= {name: f"#s/{host.facts['id']}" for name, host in hosts.items()}
+    try:
+        for name, address in {"login": "", **addresses, "empty": ""}.items():
+            if not _wanted(f"bridge-{name}", chosen):
+                continue
+            page = Page(browser, webs["none" if name == "empty" else "all"])
+            if name == "login":
+                browser.driver.delete_all_cookies()
+            else:
+                page.come_in()
+            for size, points in SIZES.items():
+                for dark in (False, True):
+                    browser.visit(f"{page.base}{address}", size=points, dark=dark)
+                    browser.wait(page.ready)
+                    path = folder / f"bridge-{name}-{size}-{'dark' if dark else 'light'}.png"
+                    path.write_bytes(browser.screenshot())
+                    sys.stdout.write(f"{path}\n")
+    finally:
+        for web in webs.values():
+            web.close()
+
+
+def readme(browser: Browser, temporary: Path) -> None:
+    """The README's picture of the page, in few colours: a small file."""
+    from PIL import Image
+
+    asking = scenes.asking()
+    web = web_of(temporary / "readme", [asking, scenes.working(), *scenes.others()])
+    try:
+        page = Page(browser, web)
+        page.come_in(size=README_POINTS)
+        page.show(asking)
+        browser.wait(page.ready)
+        whole = Image.open(io.BytesIO(browser.screenshot())).convert("RGB")
+        whole.quantize(README_COLOURS, dither=Image.Dither.NONE).save(README, optimize=True)
+        sys.stdout.write(f"{README}: {README.stat().st_size} bytes\n")
+    finally:
+        web.close()
+
+
+def web_of(state: Path, hosts: list[StandIn]) -> Web:
+    """A gateway with these hosts."""
+    return Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(state)}), Place(port=0))
+
+
 def _save(browser: Browser, path: Path) -> None:
     """All of the page that is open, as far as a picture goes."""
     box = browser.run("const e = document.documentElement; return [e.scrollWidth, Math.max(e.scrollHeight, 200)]")
@@ -184,14 +249,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--to", type=Path, default=ROOT / "build" / "screens", help="the folder of the pictures")
     parser.add_argument("names", nargs="*", help="the screens to draw; all of them by default")
+    parser.add_argument("--readme", action="store_true", help="only draw the README's picture of the page again")
     arguments = parser.parse_args()
     arguments.to.mkdir(parents=True, exist_ok=True)
     try:
-        browser = Browser()
+        browser = Browser("127.0.0.1")
     except pytest.skip.Exception as reason:
         sys.exit(str(reason))
     try:
         with tempfile.TemporaryDirectory(prefix="screens-") as temporary:
+            if arguments.readme:
+                readme(browser, Path(temporary))
+                return
+            living(browser, Path(temporary), arguments.to, arguments.names)
             casts = Path(temporary) / "casts"
             recorded(casts)
             terminals(browser, casts, arguments.to, arguments.names)

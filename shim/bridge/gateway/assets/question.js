@@ -136,10 +136,10 @@ function questionInput(data) {
   const alone = fields.length === 1 && fields[0][1] === data.main;
   return [
     data.message ? element("p", { class: "said" }, data.message) : "",
-    data.diff ? difference(data.diff) : "",
     fields
       .filter(([name]) => !(data.diff && ["old_string", "new_string", "content", "edits", "new_source"].includes(name)))
       .map(([name, value]) => (alone ? wrapped(value) : labelled(name, wrapped(value)))),
+    data.diff ? difference(data.diff) : "",
     data.path ? labelled("outside the allowed folders", wrapped(data.path)) : "",
     data.reason ? element("p", { class: "hint" }, data.reason) : "",
   ];
