@@ -340,7 +340,7 @@ def test_interrupt_mode_and_stop_are_said_to_the_session(page, browser, working)
     browser.driver.switch_to.alert.accept()
     browser.wait(lambda: heard(working, "end"))
     browser.wait(lambda: browser.find("#over").is_displayed())
-    assert not browser.find("#text").is_displayed()
+    assert browser.find("#send").text == "Go on"
 
 
 def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, working):

@@ -30,7 +30,8 @@ Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ende
     events: line     Claude's line, byte for byte      partial  one without a number (`stream_event`)
             welcome, synced, gap, question, settled, state, driver, bye: frames of the bridge (core/bridge/frames.py)
 
-    steps:  welcome  {session, id, name, vendor, cwd, model, mode, generation, number, state, driver, questions: [ids]…}
+    steps:  welcome  {session, id, name, vendor, cwd, model, mode, bypass, generation, number, state, driver,
+                     questions: [ids], models: [{value, displayName}]…}
             about    {title, began: ms since 1970 of time 0, left_out: how many steps before the first one}
             step     a step, new or changed: what has its `number` is replaced, else its place is by `number`. The keys
                      are those of the exported page's steps: {number, kind, at, until?, turn, depth, above, name,

@@ -121,6 +121,8 @@ class Drawn(Teller):
             self._seen = None
             yield event("gap", orjson.dumps({"from": seen.number, "to": said["number"], "reason": "unknown"}))
         told = {key: value for key, value in frame.facts.items() if key not in NOT_DRAWN}
+        asked = frame.facts.get("initialize")
+        told["models"] = asked.get("models") or [] if isinstance(asked, dict) else []
         yield event("welcome", orjson.dumps({**clean(told), "questions": said.get("questions", [])}))
 
     def _line(self, frame: Frame) -> Iterator[bytes]:

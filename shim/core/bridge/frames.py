@@ -22,10 +22,11 @@ From a client (every one may have an `id`; the same id twice is one frame):
 
 From the host:
 
-    welcome    protocol, client (this client's name here), session, id, name, vendor, cwd, model, mode, pid, version,
-               generation, number (of the last line), state (an object as in `state`), driver, questions (the ids of
-               those that are open; each follows as a frame when the client is in sync), initialize, init, knows,
-               differs (only where the client's protocol is another one: a sentence)
+    welcome    protocol, client (this client's name here), session, id, name, vendor, cwd, model, mode, bypass (whether
+               bypassPermissions may be chosen), pid, version, generation, number (of the last line), state (an object
+               as in `state`), driver, questions (the ids of those that are open; each follows as a frame when the
+               client is in sync), initialize, init, knows, differs (only where the client's protocol is another one: a
+               sentence)
     line       number, generation, at, line; without `number` it is a partial line. `line` is always the last key
     synced     number: what was said before the client came is told. Once
     gap        from, to (numbers, both told), reason ("generation", "unknown", "slow" or "lost")

@@ -50,6 +50,7 @@ class Session(NamedTuple):
             "cwd": self.cwd,
             "model": self.model,
             "mode": self.mode,
+            "bypass": self.bypass,
             "pid": self.pid,
             "version": self.version,
         }

@@ -74,19 +74,16 @@ function sessionFrame() {
       element("div", { id: "steps" }),
       element("div", { id: "live" }),
     ),
-    element("div", { class: "dock" }, element("button", { type: "button", id: "latest", class: "button", hidden: true }, "↓ Latest"), element("div", { id: "asked" }), element("p", { id: "settled", hidden: true }), talkForm(), sessionOver()),
+    element("div", { class: "dock" }, element("button", { type: "button", id: "latest", class: "button", hidden: true }, "↓ Latest"), element("div", { id: "asked" }), element("p", { id: "settled", hidden: true }), talkForm()),
   );
-}
-
-/** What stands in the place of the box when the session has ended. */
-function sessionOver() {
-  return element("p", { id: "over", class: "over", hidden: true }, "This session has ended. In a terminal ", element("code", null, `claude respawn ${shown.id.slice(0, 8)}`), " goes on with it.");
 }
 
 /** The head: what the session is, what it does, who drives. */
 function drawHead() {
   const { facts } = shown;
   if (!find("name")) return;
+  const listed = list.sessions.find((session) => session.id === shown.id);
+  if (listed) for (const key of ["alive", "state", "status", "waitingFor", "needs", "detail"]) listed[key] = facts[key];
   find("name").textContent = shownName();
   find("name").title = shownName();
   const about = find("about");

@@ -52,7 +52,7 @@ function settleQuestion({ question, by, how }) {
   const entry = dropQuestion(question);
   if (!entry) return; // it was said already
   const title = oneLine(entry.data.tool || "The question", 60);
-  const who = entry.sent && by === OURS ? "you" : oneLine(by || "", 60);
+  const who = !ofPage(by) ? oneLine(by || "", 60) : entry.sent ? "you" : "another page";
   saySettled(`${title}: ${HOW[how] || how}${who && (how === "allow" || how === "deny") ? ` by ${who}` : ""}`);
 }
 

@@ -1,7 +1,7 @@
 // The box below a session: the next message, its mode and model, an interrupt, and who drives.
 
 const MODES = { default: "Ask before changes", acceptEdits: "Accept edits", plan: "Plan only", dontAsk: "Deny what would ask", auto: "Auto", bypassPermissions: "Ask nothing" };
-const OURS = "web"; // the name under which the gateway is known to a session
+const OURS = "web"; // the name under which the gateway is known to a session; a second connection is "web-2"
 const ROWS_POINTS = 192; // the box grows to this height, then it scrolls
 
 const talk = { sending: null, draft: null, role: "drive", vendors: [] };
@@ -11,6 +11,7 @@ function talkForm() {
     "form",
     { id: "talk", "aria-label": "Your message" },
     element("p", { id: "drives", hidden: true }),
+    element("p", { id: "over", class: "over", hidden: true }, "This session has ended; what was said is kept."),
     element("p", { id: "failed", class: "wrong", role: "alert", hidden: true }),
     element("textarea", { id: "text", rows: 1, placeholder: "Say the next thing …", "aria-label": "Message. Enter sends, Shift and Enter breaks the line", enterkeyhint: "enter", autocomplete: "off" }),
     element(
@@ -31,19 +32,25 @@ function drawTalk() {
   const { facts } = shown;
   const ended = groupOf(facts) === "ended";
   find("interrupt").hidden = !["works", "asks"].includes(groupOf(facts));
-  const other = facts.driver && facts.driver !== OURS ? oneLine(facts.driver, 60) : "";
+  const other = facts.driver && !ofPage(facts.driver) ? oneLine(facts.driver, 60) : "";
   const drives = find("drives");
   drives.hidden = !other || watching();
   if (!drives.hidden && drives.dataset.who !== other) {
     drives.replaceChildren(element("span", null, element("strong", null, other), " drives this session"), element("button", { type: "button", class: "plain", onclick: takeOver }, "Take over"));
   }
   drives.dataset.who = other;
-  find("text").placeholder = watching() ? "This page may only watch" : "Say the next thing …";
+  find("text").placeholder = watching() ? "This page may only watch" : ended ? "Your message begins it again …" : "Say the next thing …";
   find("text").disabled = find("send").disabled = watching();
-  find("talk").hidden = ended;
+  if (!talk.sending) find("send").textContent = ended ? "Go on" : "Send";
   find("over").hidden = !ended;
+  for (const label of document.querySelectorAll(".pick")) label.classList.toggle("off", ended);
   drawModes(facts);
   drawModels(facts);
+}
+
+/** Whether a client of the session is a page, this one or another. */
+function ofPage(client) {
+  return /^web(-[0-9]+)?$/.test(client || "");
 }
 
 /** Whether this page may look only: by its token. */
@@ -64,7 +71,7 @@ function drawModes(facts) {
 
 function drawModels(facts) {
   const select = find("model");
-  const told = facts.models || (facts.initialize && (facts.initialize.models || (facts.initialize.response && facts.initialize.response.models))) || [];
+  const told = Array.isArray(facts.models) ? facts.models : [];
   const names = new Map(told.filter((one) => one && one.value).map((one) => [String(one.value), oneLine(one.displayName || one.value, 40)]));
   if (facts.model && !names.has(facts.model)) names.set(facts.model, oneLine(facts.model, 40));
   find("models").hidden = names.size < 2;
@@ -116,14 +123,14 @@ async function sendMessage() {
   talk.draft = talk.sending = draft;
   find("send").disabled = true;
   find("send").textContent = "Sending …";
-  const told = await tellSession("messages", { text, id: draft.id }, " Your message is still here.");
+  const told = await tellSession("messages", { text, id: draft.id, wake: groupOf(shown.facts) === "ended" || undefined }, " Your message is still here.");
   talk.sending = null;
   if (shown.id !== session) {
     if (told) keep(sessionStorage, `draft.${session}`, "");
     return;
   }
-  find("send").disabled = false;
-  find("send").textContent = "Send";
+  drawTalk();
+  if (told && told.woken) look();
   if (!told) return;
   talk.draft = null;
   if (box.value.trim() === text) {

@@ -1,0 +1,244 @@
+"""The page over real hosts and a real `shim bridge serve`: whoever goes comes back; no line is lost or said twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import DESKTOP, Browser
+from hosting import Hosting
+from page_driving import ENTER, Page
+
+from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.registry import Registered
+
+pytestmark = pytest.mark.e2e
+SECONDS = 30.0
+
+
+class Served:
+    """`shim bridge serve` as a process that is killed and started again at the same port."""
+
+    def __init__(self, hosting: Hosting) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self.tokens = TokenFile(hosting.environment)
+        self._environment = hosting.environment
+        self._process: subprocess.Popen[str] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Begin it, and wait until it listens."""
+        words = [sys.executable, "-m", "shim", "bridge", "serve", "--http", f"127.0.0.1:{self.port}"]
+        self._process = subprocess.Popen(
+            words, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        assert str(self.port) in self._process.stdout.readline()
+
+    def kill(self) -> None:
+        """End it at once."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(SECONDS)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    browser = Browser("127.0.0.1")
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def hosting(tmp_path: Path) -> Iterator[Hosting]:
+    hosting = Hosting(tmp_path)
+    yield hosting
+    hosting.close()
+
+
+@pytest.fixture
+def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
+    served = Served(hosting)
+    page = Page(browser, served)  # type: ignore[arg-type] - it has what a page needs of a gateway
+    page.come_in(size=DESKTOP)
+    yield page
+    browser.offline(False)
+    browser.driver.get("about:blank")
+    browser.driver.delete_all_cookies()
+    served.kill()
+
+
+def begun(page: Page, hosting: Hosting, prompt: str = "make greet.py nicer") -> Registered:
+    """A session that the page shows."""
+    one = hosting.start(prompt)
+    page.browser.run("location.hash = arguments[0]", f"s/{one.id}")
+    page.browser.wait(lambda: page.browser.run("return shown.synced"))
+    return one
+
+
+def idle(page: Page, turns: int = 1) -> None:
+    """Wait until so many turns are over."""
+    page.browser.wait(lambda: len(page.browser.all("#steps .result")) == turns)
+
+
+def told(page: Page) -> list[Any]:
+    """What the page shows, without times."""
+    about = "[step.number, step.kind, step.trees || step.text || step.main]"
+    return list(page.browser.run(f"return shown.order.map(({{ step }}) => JSON.stringify({about}))"))
+
+
+def told_anew(page: Page) -> list[Any]:
+    """What a page shows that saw nothing before."""
+    page.browser.driver.refresh()
+    page.browser.wait(lambda: page.browser.run("return document.documentElement.dataset.ready && shown.synced"))
+    return told(page)
+
+
+def none_lost(page: Page) -> None:
+    """Each step once, in order; the same as on a page that was loaded now."""
+    seen = told(page)
+    assert len(seen) == len(set(seen)) > 5
+    assert seen == told_anew(page)
+
+
+def said(page: Page, words: str) -> None:
+    page.write(words)
+    page.browser.press(ENTER)
+
+
+def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, hosting):
+    browser.press("n")
+    browser.wait(lambda: page.focused() == "prompt")
+    browser.press("make greet.py nicer")
+    browser.run("find('vendor').value = 'demo'; find('cwd').value = arguments[0]", str(hosting.cwd))
+    browser.click("form.begin .strong")
+    browser.wait(lambda: browser.run("return shown.live && shown.live.length > 0"))  # it is streamed
+    idle(page)
+    assert "3 passed" in page.text("#steps") and "+def greet(name: str)" in page.text("#steps")
+    said(page, "and now the docs")
+    idle(page, 2)
+    page.shows("Idle", "#chip")
+    none_lost(page)
+
+
+def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting):
+    begun(page, hosting)
+    browser.wait(lambda: browser.find("#interrupt").is_displayed())
+    browser.click("#interrupt")
+    page.shows("interrupted", "#steps")
+    said(page, "go on then")
+    idle(page, 2)
+
+
+def test_the_network_goes_and_comes_back(page, browser, hosting):
+    begun(page, hosting)
+    browser.wait(lambda: page.steps())
+    browser.offline(True)
+    page.shows("Reconnecting", "#line")
+    page.write("typed meanwhile")
+    hosting.wait_until(hosting.now(begun_last(hosting)), lambda now: now.facts["status"] == "idle")
+    assert not browser.all("#steps .result")
+    browser.offline(False)
+    idle(page)
+    browser.wait(lambda: not browser.find("#line").is_displayed())
+    assert browser.find("#text").get_attribute("value") == "typed meanwhile"
+    none_lost(page)
+
+
+def begun_last(hosting: Hosting) -> Registered:
+    """The only session."""
+    from shim.bridge import registry
+
+    (one,) = registry.sessions(hosting.environment)
+    return one
+
+
+@pytest.mark.parametrize("when", ["in-mid-turn", "between-turns"])
+def test_the_server_is_killed_and_comes_back(page, browser, hosting, when):
+    one = begun(page, hosting)
+    if when == "between-turns":
+        idle(page)
+    page.web.kill()
+    page.shows("Reconnecting", "#line")
+    page.write("while it was away")
+    browser.press(ENTER)
+    page.shows("Your message is still here", "#failed")
+    hosting.wait_until(one, lambda now: now.facts["status"] == "idle")
+    page.web.start()
+    idle(page)
+    browser.wait(lambda: not browser.find("#line").is_displayed())
+    browser.click("#send")
+    idle(page, 2)
+    assert sum("while it was away" in step for step in page.steps()) >= 1
+    none_lost(page)
+
+
+def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting):
+    one = begun(page, hosting)
+    idle(page)
+    before = told(page)
+    said(page, "die in mid-turn")
+    browser.wait(lambda: browser.all("#chip.works"))
+    os.kill(hosting.now(one).facts["pid"], signal.SIGKILL)
+    page.shows("Failed", "#chip")
+    assert browser.find("#over").is_displayed()
+    assert told(page)[: len(before)] == before
+    said(page, "and go on")
+    browser.wait(lambda: browser.all("#chip.works") or browser.all("#chip.idle"))
+    browser.wait(lambda: "and go on" in page.text("#steps") and browser.all("#chip.idle"))
+    assert told(page)[: len(before)] == before
+    none_lost(page)
+
+
+def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
+    one = begun(page, hosting)
+    first = browser.driver.current_window_handle
+    browser.driver.switch_to.new_window("tab")
+    try:
+        browser.visit(f"{page.base}#s/{one.id}")
+        browser.wait(lambda: browser.run("return shown.synced"))
+        said(page, "from the second page")
+        idle(page, 2)
+        seen = told(page)
+    finally:
+        browser.driver.close()
+        browser.driver.switch_to.window(first)
+    idle(page, 2)
+    assert told(page) == seen
+
+
+def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting):
+    one = begun(page, hosting)
+    idle(page)
+    with hosting.link(one, role="drive", client="terminal", replay=False) as terminal:
+        terminal.say({"kind": "take", "id": "t1"})
+        page.shows("terminal drives this session", "#drives")
+        said(page, "may I?")
+        page.shows("Take over to send it", "#failed")
+        browser.click("#drives button")
+        drivers = frames_until(terminal, lambda frame: frame["kind"] == "driver" and frame["client"] != "terminal")
+        assert drivers[-1]["client"] is None or drivers[-1]["client"].startswith("web")
+        browser.wait(lambda: not browser.find("#drives").is_displayed())
+        browser.click("#send")
+        idle(page, 2)
+        assert "may I?" in page.text("#steps")
+
+
+def frames_until(link: Any, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """The frames up to one."""
+    seen = []
+    for frame in link.frames(SECONDS):
+        seen.append(frame)
+        if wanted(frame):
+            return seen
+    raise AssertionError([frame["kind"] for frame in seen])
