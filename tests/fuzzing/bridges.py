@@ -240,6 +240,7 @@ class Bridge(RuleBasedStateMachine):
     def reads_all(self, place: int) -> None:
         """Somebody reads all that waits; then it believes what is true."""
         peer, play = self._peer(place), self.play
+        self.time_goes_by(0)
         while peer.number in play.hub.ready() or any(read.client == peer.number for read in play.reads):
             self._read(peer, 100_000)
             play.answer_reads(len(play.reads))

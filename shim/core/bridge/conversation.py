@@ -142,12 +142,21 @@ class Conversation:
         return frame("state", **self.facts()) + frame("driver", client=self.roles.name)
 
     def changed(self) -> None:
-        """Tell whoever wants to know, if the state or the driver is another one."""
+        """Tell whoever wants to know, if the state or the driver is another one; of the detail alone `later`."""
+        facts = {**self.facts(), "driver": self.roles.name}
+        if {**facts, "detail": self._facts.get("detail")} != self._facts:
+            self._tell_facts(facts)
+
+    def later(self) -> None:
+        """Tell of a detail that changed: once a second, not with every call."""
         facts = {**self.facts(), "driver": self.roles.name}
         if facts != self._facts:
-            self._facts = facts
-            self.commands.append(Changed(facts))
-            self.audience.changed()
+            self._tell_facts(facts)
+
+    def _tell_facts(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+        self.commands.append(Changed(facts))
+        self.audience.changed()
 
     def give(self, client: Client | None) -> None:
         """Another client drives, or nobody."""

@@ -159,6 +159,7 @@ class Hub:
     def tick(self) -> None:
         """Time goes by: to be called about once a second."""
         it, now = self._it, self._clock()
+        it.later()
         it.audience.silent(now)
         for overdue in it.questions.overdue(now, it.session.question_seconds):
             it.settle(overdue, None, "timeout", late(it.questions.open[overdue]))

@@ -154,13 +154,10 @@ class Situation:
         errors = line.get("errors")
         said = line.get("result") or (errors[0] if isinstance(errors, list) and errors else "")
         self._needs = ""
-        ours = line.get("shim")
-        if isinstance(ours, dict) and ours.get("cause") == "signal":  # the session was stopped in the middle of it
-            self._state, self._detail = "blocked", STOPPED
+        if _cause(line) == "signal":  # the session was stopped in the middle of it
+            self._state = self._detail = STOPPED
         elif str(line.get("terminal_reason")).startswith("aborted"):
             self._state, self._needs, self._detail = "blocked", SEND_TO_GO_ON, INTERRUPTED
-        elif _cause(line) == "signal":
-            self._state = self._detail = STOPPED
         elif line.get("is_error") is True or line.get("subtype") != "success":
             self._state, self._detail = "failed", brief(said) or str(line.get("subtype"))
         else:

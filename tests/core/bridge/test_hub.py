@@ -582,3 +582,18 @@ def test_another_life_of_the_host_goes_on_with_the_numbers():
     second.said(SAID)
     frames = second.join(1)
     assert [(each["generation"], each["number"]) for each in of_kind(frames, "line")] == [(1, 1), (1, 2), (2, 3)]
+
+
+def test_a_detail_alone_is_told_once_a_second():
+    play = Play()
+    play.join(1)
+    play.say(1, "message", message=user())
+    play.said({"type": "system", "subtype": "init"})
+    play.read(1)
+    for number in range(3):
+        call = {"type": "tool_use", "name": "Bash", "input": {"command": f"ls {number}"}}
+        play.said({"type": "assistant", "message": {"content": [call]}, "parent_tool_use_id": None})
+    assert of_kind(play.read(1), "state") == [] and play.facts["detail"] == "starting…"
+    play.hub.tick()
+    (state,) = of_kind(play.read(1), "state")
+    assert state["detail"] == "Bash: ls 2" == play.facts["detail"]

@@ -1,0 +1,420 @@
+"""What it costs to let a session live on its own: `make bench`, or `python tests/bench/bench_bridge.py`.
+
+sync      seconds to attach to a session of 10,000 lines and be in sync, and to read and parse the same log bare
+latency   milliseconds from the child's write to a socket client, and to the reader of a bare pipe
+watchers  lines a second of a child that writes 1,000 a second, with 100 watchers and without
+stopped   megabytes that a stopped (SIGSTOP) watcher costs the host
+sessions  memory of each of 100 sessions, and of a bare Python
+start     milliseconds until `claude --bg` is back, and a bare Python
+left      what 1,000 attachments leave: descriptors, processes, files, memory
+
+It exits with 1 when a number is short of its goal (design page "bridge", Numbers).
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+
+import orjson
+from bench import Table, spread
+from bench_ends import look
+from hosting import Hosting, until
+
+from shim.bridge.link import Link
+from shim.bridge.registry import Registered
+from shim.process.install import ENTRY
+
+LINES = 10_000
+RATE = 1000  # lines a second of the child
+WATCHERS = 100
+SESSIONS = 100
+ATTACHMENTS = 1000
+PATIENCE = 120.0
+
+# The prompt is a plan: how many calls with their results, how many lines a second (0: as fast as it can), and how many
+# bytes each result has. A call has the time at which it was written.
+CHILD = """
+import json, sys, time
+plan = json.loads(sys.stdin.buffer.read())
+def say(**event):
+    sys.stdout.write(json.dumps(event) + "\\n")
+    sys.stdout.flush()
+say(type="start", session="", cwd="/repo", model="m1", tools=["Bash"])
+began, output = time.monotonic(), "x" * plan["bytes"]
+for number in range(plan["calls"]):
+    for half in (0, 1):
+        if plan["rate"]:
+            time.sleep(max(0.0, began + (2 * number + half) / plan["rate"] - time.monotonic()))
+        if half:
+            say(type="result", id=f"c{number}", output=output)
+        else:
+            say(type="call", id=f"c{number}", name="Bash", input={"command": str(time.monotonic_ns())})
+say(type="end")
+"""
+
+# Connects so often, says when all are in sync, then reads and counts until it is ended.
+WATCHER = """
+import os, select, socket, sys
+sys.path.insert(0, sys.argv[1])
+from shim.bridge import registry, sockets
+from shim.core.bridge.frames import frame
+links, synced = {}, 0
+poll = select.epoll()
+for number in range(int(sys.argv[3])):
+    link = sockets.connect(registry.folder_of(sys.argv[2], os.environ))
+    link.setblocking(False)
+    link.send(frame("hello", protocol=1, client="watcher", role="watch", replay=False))
+    links[link.fileno()] = link
+    poll.register(link.fileno(), select.EPOLLIN)
+while True:
+    for number, _ in poll.poll():
+        data = links[number].recv(262144)
+        if not data:
+            sys.exit()
+        if synced < len(links) and b'"kind":"synced"' in data:
+            synced += 1
+            if synced == len(links):
+                os.write(1, b"ready\\n")
+"""
+
+
+class Place(Hosting):
+    """Hosts whose vendor is a child that does what its prompt says."""
+
+    def __init__(self, folder: Path) -> None:
+        child = folder / "child"
+        child.write_text(f"#!{sys.executable} -IS\n{CHILD}", encoding="utf-8")
+        child.chmod(0o700)
+        super().__init__(folder, SHIM_BIN=str(child))
+
+    def works(self, calls: int, rate: int = 0, size: int = 100) -> Registered:
+        """A session whose first turn is so many calls."""
+        return self.start(json.dumps({"calls": calls, "rate": rate, "bytes": size}))
+
+    def done(self, one: Registered) -> None:
+        """Wait for the end of its turn."""
+        deadline = time.monotonic() + PATIENCE
+        while self.now(one).facts["state"] != "done":
+            assert time.monotonic() < deadline, self.now(one)
+            time.sleep(0.05)
+
+    @contextmanager
+    def watchers(self, one: Registered, count: int) -> Iterator["subprocess.Popen[bytes]"]:
+        """A process with so many connections."""
+        command = [sys.executable, "-c", WATCHER, str(Path(__file__).resolve().parents[2]), one.session, str(count)]
+        with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+                yield process
+            finally:
+                process.kill()
+
+
+@contextmanager
+def place() -> Iterator[Place]:
+    """A state and a home of their own; all hosts are ended with them."""
+    folder = tempfile.mkdtemp(prefix="shim-bridge-")
+    hosting = Place(Path(folder))
+    try:
+        yield hosting
+    finally:
+        hosting.close()
+        shutil.rmtree(folder)
+
+
+def until_synced(link: Link) -> int:
+    """Read until it is in sync; how many whole lines came."""
+    count = 0
+    for came in link.frames(PATIENCE):
+        count += came["kind"] == "line" and "number" in came
+        if came["kind"] == "synced":
+            return count
+    raise AssertionError("never in sync")
+
+
+def lines_of(link: Link) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Whole lines as they come, with the time; the last is the result."""
+    for came in link.frames(PATIENCE):
+        if came["kind"] == "line" and "number" in came:
+            yield time.monotonic(), came["line"]
+            if came["line"]["type"] == "result":
+                return
+
+
+def call_of(line: dict[str, Any]) -> str:
+    """What a call says; "" for another line."""
+    blocks = line["message"]["content"] if line["type"] == "assistant" else []
+    return next((block["input"].get("command", "") for block in blocks if block["type"] == "tool_use"), "")
+
+
+# ---- the parts
+
+
+def sync(table: Table, rounds: int) -> None:
+    """Part `sync`."""
+    table.head(f"sync  seconds to be in sync with a session of {LINES:,} lines, medians of {rounds}")
+    for size in (100, 2000):
+        with place() as here:
+            one = here.works(LINES // 2, size=size)
+            here.done(one)
+            taken, bare, written = list[float](), list[float](), 0
+            for _ in range(rounds):
+                began = time.perf_counter()
+                with here.link(one, role="watch", client="bench") as link:
+                    count = until_synced(link)
+                taken.append(time.perf_counter() - began)
+                assert count >= LINES, count
+                began, written = time.perf_counter(), 0
+                for path in sorted(Path(one.folder, "log").glob("*.cast")):
+                    data = path.read_bytes()
+                    written += len(data)
+                    for line in data.split(b"\n")[:-1]:
+                        orjson.loads(line)
+                bare.append(time.perf_counter() - began)
+        measured = f"{spread(taken)} s; the log ({written / 1e6:.0f} MB) bare {spread(bare)} s"
+        table.row(f"results of {size:,} bytes", measured, "<= 0.3 s", statistics.median(taken) <= 0.3)
+
+
+def latency(table: Table, rounds: int) -> None:
+    """Part `latency`."""
+    table.head("latency  milliseconds from the child's write to who reads it, median and 95th of 100")
+    for watchers in (0, 20):
+        with place() as here:
+            one = here.start()
+            with here.watchers(one, watchers) if watchers else _nothing(), here.link(one, partial=False) as link:
+                until(link, "synced")
+                plan = json.dumps({"calls": 100, "rate": 50, "bytes": 100})
+                link.say({"kind": "message", "message": {"role": "user", "content": plan}})
+                taken = [at * 1000 - int(said) / 1e6 for at, line in lines_of(link) if (said := call_of(line))]
+        name = "a socket client" + (f", beside {watchers} watchers" if watchers else "")
+        _latencies(table, name, taken, 2.0)
+    with subprocess.Popen(
+        [sys.executable, "-IS", "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(plan.encode())
+        process.stdin.close()
+        calls = ((time.monotonic_ns(), orjson.loads(line)) for line in process.stdout)
+        taken = [(at - int(line["input"]["command"])) / 1e6 for at, line in calls if line["type"] == "call"]
+    _latencies(table, "bare: the reader of its pipe", taken, None)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _latencies(table: Table, name: str, taken: list[float], goal: float | None) -> None:
+    late = sorted(taken)[len(taken) * 95 // 100]
+    measured = f"{statistics.median(taken):.2f} ms, {late:.2f} ms"
+    met = None if goal is None else statistics.median(taken) <= goal
+    table.row(name, measured, "" if goal is None else f"<= {goal:g} ms", met)
+
+
+def cpu(pid: int) -> float:
+    """Seconds of the processor that a process has used."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
+    """The child's lines a second, and the host's seconds of the processor for 1,000 of them."""
+    with place() as here:
+        one = here.start()
+        with here.watchers(one, watchers) if watchers else _nothing(), here.link(one, partial=False) as link:
+            until(link, "synced")
+            pid = here.now(one).facts["pid"]
+            used, began = cpu(pid), 0.0
+            plan = json.dumps({"calls": calls, "rate": rate, "bytes": 100})
+            link.say({"kind": "message", "message": {"role": "user", "content": plan}})
+            for at, line in lines_of(link):
+                began = began or (at if call_of(line) else 0.0)
+            return 2 * calls / (at - began), (cpu(pid) - used) / (2 * calls) * 1000
+
+
+def watchers(table: Table, rounds: int) -> None:
+    """Part `watchers`."""
+    table.head(f"watchers  a child's lines a second, with {WATCHERS} watchers and without, medians of {rounds}")
+    for name, calls, rate in ((f"a child of {RATE:,} lines/s", 2 * RATE, RATE), ("as fast as it can", 2 * RATE, 0)):
+        alone, beside = zip(
+            *((throughput(0, calls, rate), throughput(WATCHERS, calls, rate)) for _ in range(rounds)), strict=True
+        )
+        rates = [statistics.median(each[0] for each in values) for values in (alone, beside)]
+        costs = [statistics.median(each[1] for each in values) for values in (alone, beside)]
+        fall = 1 - rates[1] / rates[0]
+        measured = (
+            f"{rates[0]:,.0f} -> {rates[1]:,.0f}/s ({fall:.0%} less); {costs[0]:.2f} -> {costs[1]:.2f} s CPU/1,000"
+        )
+        table.row(name, measured, "<= 20 %" if rate else "", fall <= 0.2 if rate else None)
+
+
+def stopped(table: Table, rounds: int) -> None:
+    """Part `stopped`."""
+    table.head("stopped  megabytes of a host after a turn, with a stopped watcher and without")
+    grown = dict[int, list[float]]()
+    for count in (0, 1) * rounds:
+        with place() as here:
+            one = here.start()
+            with here.watchers(one, count) if count else _nothing() as process:
+                pid = until(here.link(one, partial=False), "synced") and here.now(one).facts["pid"]
+                if process is not None:
+                    process.send_signal(signal.SIGSTOP)
+                with here.link(one, partial=False) as link:
+                    until(link, "synced")
+                    plan = json.dumps({"calls": LINES // 2, "rate": 0, "bytes": 1000})
+                    link.say({"kind": "message", "message": {"role": "user", "content": plan}})
+                    for _ in lines_of(link):
+                        pass
+                grown.setdefault(count, []).append(look(pid).kilobytes / 1024)
+                if process is not None:
+                    process.send_signal(signal.SIGCONT)
+    without, beside = (statistics.median(grown[count]) for count in (0, 1))
+    measured = f"{without:.1f} -> {beside:.1f} MB after {LINES:,} lines of 1,000 bytes"
+    table.row("a stopped watcher", measured, "<= 4 MB", beside - without <= 4)
+
+
+def memory(pid: int) -> tuple[float, float]:
+    """Megabytes of a process: its share of what it has in memory, and all of that."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+        sizes = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in file if line.endswith("kB\n")}
+    return sizes["Pss"], sizes["Rss"]
+
+
+def sessions(table: Table, count: int) -> None:
+    """Part `sessions`."""
+    table.head(f"sessions  megabytes of each of {count} that have answered a prompt: its share (PSS), all of it (RSS)")
+    with place() as here, ThreadPoolExecutor(2) as pool:
+        began = time.perf_counter()
+        hosts = list(pool.map(lambda _: here.works(2), range(count)))
+        for one in hosts:
+            here.done(one)
+        seconds = time.perf_counter() - began
+        found = [memory(here.now(one).facts["pid"]) for one in hosts]
+        shares, wholes = ([each[kind] for each in found] for kind in (0, 1))
+        measured = f"{spread(shares, '.1f')} MB, {spread(wholes, '.1f')} MB; up in {seconds:.0f} s"
+        table.row("a session", measured, "<= 40 MB", max(wholes) <= 40)
+    with subprocess.Popen([sys.executable, "-IS", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        time.sleep(0.5)
+        share, whole = memory(process.pid)
+        process.kill()
+    table.row("bare: a Python that does nothing", f"{share:.1f} MB, {whole:.1f} MB")
+
+
+def start(table: Table, rounds: int) -> None:
+    """Part `start`."""
+    table.head(f"start  milliseconds until a command is back, medians of {rounds} by turns")
+    with place() as here:
+        command = [sys.executable, "-I", "-c", ENTRY, "claude"]
+        plan = json.dumps({"calls": 1, "rate": 0, "bytes": 1})
+        ways = {
+            "bare: a Python that does nothing": [sys.executable, "-I", "-c", ""],
+            "claude --version": [*command, "--version"],
+            "claude --bg PROMPT": [*command, "--bg", plan],
+        }
+        taken: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(rounds + 1):
+            for name, words in ways.items():
+                began = time.perf_counter()
+                subprocess.run(
+                    words(),
+                    env=here.environment,
+                    cwd=here.cwd,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    check=True,
+                )
+                taken[name].append((time.perf_counter() - began) * 1000)
+                for one in hosts_of(here):
+                    here.done(one)
+        for name, values in taken.items():
+            goal = "--bg" in name
+            met = statistics.median(values[1:]) <= 150 if goal else None
+            table.row(name, f"{spread(values[1:], '.0f')} ms", "<= 150 ms" if goal else "", met)
+
+
+def hosts_of(here: Place) -> list[Registered]:
+    """Those that live."""
+    from shim.bridge import registry
+
+    return [one for one in registry.sessions(here.environment) if one.alive]
+
+
+def left(table: Table, count: int) -> None:
+    """Part `left`."""
+    table.head(f"left  what {count:,} attachments leave of a host")
+    with place() as here:
+        one = here.works(50)
+        here.done(one)
+        pid = here.now(one).facts["pid"]
+        for number in range(20):
+            _attach(here, one, number)
+        early, files = look(pid), _files(here)
+        began = time.perf_counter()
+        for number in range(count):
+            _attach(here, one, number)
+        seconds = time.perf_counter() - began
+        with here.link(one, partial=False) as link:  # the host has seen all of them go
+            until(link, "synced")
+        time.sleep(0.2)
+        late, found = look(pid), _files(here) - files
+        grown = (late.kilobytes - early.kilobytes) / 1024
+        measured = (
+            f"descriptors {early.descriptors} -> {late.descriptors}, processes {early.processes} -> {late.processes}, "
+            f"{len(found)} files, {grown:+.1f} MB; {seconds / count * 1000:.1f} ms each"
+        )
+        same = late.descriptors <= early.descriptors and late.processes <= early.processes and not found
+        table.row("a session", measured, "the same", same and grown <= 2)
+
+
+def _attach(here: Place, one: Registered, number: int) -> None:
+    with here.link(one, role="drive" if number % 2 else "watch") as link:
+        if number % 3:
+            until_synced(link)
+        elif number % 2:
+            link.say({"kind": "take", "id": str(number)})
+
+
+def _files(here: Place) -> set[str]:
+    return {str(path) for path in here.cwd.parent.rglob("*")}
+
+
+PARTS: dict[str, tuple[Callable[[Table, int], None], int]] = {
+    "sync": (sync, 5),
+    "latency": (latency, 1),
+    "watchers": (watchers, 3),
+    "stopped": (stopped, 1),
+    "sessions": (sessions, SESSIONS),
+    "start": (start, 15),
+    "left": (left, ATTACHMENTS),
+}
+
+
+def main() -> int:
+    """Measure the parts asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, as in --only sync,left")
+    options = parser.parse_args()
+    table = Table()
+    for name in options.only.split(","):
+        measure, rounds = PARTS[name]
+        measure(table, rounds)
+    return int(table.end() != 0 or table.counts["short"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
