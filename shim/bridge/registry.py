@@ -26,6 +26,7 @@ ID_DIGITS = 8  # of a short id: the first of the session's UUID (background page
 FILE_BYTES = 16 * 1024 * 1024  # of start.json, whose prompt may have an image; the facts are a page
 SESSIONS = 10_000  # that are looked at; the folders of older ones are removed after `bridge_days`
 DAY_SECONDS = 24 * 60 * 60.0
+DIED = "its host died"  # the detail of a session that had work to do then
 UNDER_WAY = ("working", "blocked")  # states that a dead host cannot have
 
 
@@ -133,7 +134,7 @@ def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
     sockets.remove(folder)
     if facts["state"] not in UNDER_WAY and not (facts.get("status") or facts.get("pid")):
         return facts
-    died = {"state": "failed", "detail": "its host died"} if facts["state"] in UNDER_WAY else {}
+    died = {"state": "failed", "detail": DIED} if facts["state"] in UNDER_WAY else {}
     facts = {**facts, "status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **died}
     with suppress(OSError):
         write_facts(folder, facts)

@@ -70,6 +70,19 @@ class TokenFile:
         self._path = os.path.join(self._folder, _FILE)
         self._known: tuple[tuple[int, int], Tokens] | None = None
 
+    @property
+    def there(self) -> bool:
+        """Whether there are tokens already."""
+        return os.path.lexists(self._path)
+
+    @property
+    def readable_by_others(self) -> bool:
+        """Whether somebody has changed who may read the tokens."""
+        try:
+            return any(os.lstat(path).st_mode & 0o077 for path in (self._folder, self._path))
+        except OSError:
+            return False
+
     def current(self) -> Tokens:
         """The tokens as they are now. MachineError if none can be kept.
 

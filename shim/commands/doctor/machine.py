@@ -3,11 +3,19 @@
 import os
 import subprocess
 from collections.abc import Mapping
+from importlib.util import find_spec
 
+from shim import __version__
+from shim.bridge import registry
+from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.link import connect_blocking
+from shim.bridge.registry import Registered
 from shim.channels.log import open_log
+from shim.commands.bridge.serve import NEEDED
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Finding
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.vendor.routing import listed
@@ -18,6 +26,9 @@ from shim.state.config import Settings, load, state_directory
 from shim.state.files import fault, private_directory, remove, write_file
 from shim.state.own_vendors import check_names
 
+WELCOME_SECONDS = 2.0  # for a host to say welcome, which takes a millisecond
+ASKED = 20  # hosts that are asked
+LISTED = 5  # sessions that are named
 START_SECONDS = 10.0  # for `claude --version`, which takes 20 ms
 TRIAL = ".doctor"  # a file that is written and removed again
 
@@ -28,6 +39,8 @@ def look_at_machine(settings: Settings, environment: Mapping[str, str], cwd: str
         _state(environment),
         *_log(settings),
         *_recordings(settings, environment),
+        *look_at_bridge(environment),
+        *look_at_gateway(environment),
         *(
             Finding(NOTE, f"the entry {entry or '(empty)'} of PATH is not searched: {why}")
             for entry, why in ignored_path(environment, cwd)
@@ -114,6 +127,53 @@ def _recordings(settings: Settings, environment: Mapping[str, str]) -> list[Find
         return [Finding(OK, f"runs are recorded in {place}")]
     level = PROBLEM if settings.record_strict else WARNING
     return [Finding(level, f"runs cannot be recorded in {place}: {why}", "name another file or folder in `record`")]
+
+
+def look_at_bridge(environment: Mapping[str, str]) -> list[Finding]:
+    """The sessions that live on their own: how many, those whose host died, and hosts that do not answer."""
+    known = registry.sessions(environment)
+    if not known:
+        return [Finding(NOTE, "no session lives on its own: `claude --bg PROMPT` begins one")]
+    living = [one for one in known if one.alive]
+    found = [Finding(OK, f"sessions on their own: {len(living)} alive, {len(known) - len(living)} ended")]
+    if died := [one.id for one in known if one.facts.get("detail") == registry.DIED]:
+        fix = "`claude respawn ID` goes on with one, `claude rm ID` forgets it"
+        found.append(Finding(WARNING, f"the host of a session died: {_some(died)}", fix))
+    if deaf := [one.id for one in living[:ASKED] if not _answers(one, environment)]:
+        found.append(
+            Finding(WARNING, f"the host of a session gives no answer: {_some(deaf)}", "`claude stop ID` ends it")
+        )
+    if older := [one.id for one in living if one.facts.get("version") != __version__]:
+        fix = "`claude respawn ID` begins it again with this version"
+        found.append(Finding(NOTE, f"the host of a session is of another version: {_some(older)}", fix))
+    return found
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+
+
+def _answers(one: Registered, environment: Mapping[str, str]) -> bool:
+    try:
+        with connect_blocking(one.session, environment, role=WATCH, seconds=WELCOME_SECONDS, replay=False):
+            return True
+    except ShimError:
+        return False
+
+
+def look_at_gateway(environment: Mapping[str, str]) -> list[Finding]:
+    """Whether a browser can be served, and whether the token is anybody else's to read."""
+    missing = [package for package in NEEDED if find_spec(package) is None]
+    kept = TokenFile(environment)
+    if kept.readable_by_others:
+        fix = "run `shim bridge token --new` and `shim bridge token --watch --new`"
+        return [Finding(PROBLEM, "the tokens of `shim bridge serve` can be read by other users", fix)]
+    if missing:
+        fix = "pip install 'claude-shim[web]'" if kept.there else ""
+        text = f"no browser can be served: {', '.join(missing)} of the extra claude-shim[web] is missing"
+        return [Finding(WARNING if kept.there else NOTE, text, fix)]
+    token = "its token is kept" if kept.there else "its token is made when it is first asked for"
+    return [Finding(OK, f"`shim bridge serve` can serve a browser, {token}")]
 
 
 def _claude(environment: Mapping[str, str]) -> list[Finding]:

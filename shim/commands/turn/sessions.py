@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from shim.bridge import registry
 from shim.commands.help.grouped import Grouped
 from shim.commands.help.plain import PlainCommand
 from shim.core.errors import FrontendError
@@ -39,15 +40,17 @@ def sessions(
 ) -> None:
     """List the sessions that can go on, with the line for each.
 
-    The last used one stands first. A frontend that resumes a session gives the same id to `claude --resume`.
+    The last used one stands first. A frontend that resumes a session gives the same id to `claude --resume`. Of one
+    that lives on its own the line attaches to it.
 
     Example: shim sessions --here
     """
     if context.invoked_subcommand is not None:
         return
     found = [(each, session) for each, session in store.newest(os.environ) if not here or session.cwd == os.getcwd()]
+    living = {one.session: one.id for one in registry.sessions(os.environ) if one.alive}
     if as_json:
-        print_json([_report(each, session) for each, session in found])
+        print_json([_report(each, session) | {"alive": each in living} for each, session in found])
         return
     if not found:
         where = " of this folder" if here else ""
@@ -56,7 +59,8 @@ def sessions(
     console = open_console()
     for each, session in found[: None if everything else SHOWN]:
         console.print(Text(_about(session), style="bold"), soft_wrap=True)
-        console.print(Text(f"  {resume_line(each, session)}"), soft_wrap=True)
+        way = f"claude attach {living[each]}  (it lives)" if each in living else resume_line(each, session)
+        console.print(Text(f"  {way}"), soft_wrap=True)
     if len(found) > SHOWN and not everything:
         console.print(Text(f"and {len(found) - SHOWN} more: `shim sessions --all`", style="dim"), soft_wrap=True)
 

@@ -1,0 +1,76 @@
+"""What `shim doctor` and `shim sessions` say of sessions that live on their own."""
+
+import json
+import os
+import signal
+
+from hosting import until_result
+
+from shim.bridge import registry
+from shim.bridge.gateway.tokens import TokenFile
+from shim.commands.doctor import machine
+from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING
+from shim.commands.doctor.machine import look_at_bridge, look_at_gateway
+
+
+def test_without_sessions_it_says_how_one_begins(desk):
+    (found,) = look_at_bridge(desk.environment)
+    assert found.level == NOTE and "`claude --bg PROMPT`" in found.text
+
+
+def test_those_that_live_and_those_whose_host_died_are_told(desk):
+    ended, died, living = desk.start(), desk.start(), desk.start()
+    desk.claude("stop", ended.id)
+    pid = desk.wait_until(died, lambda now: now.facts["pid"]).facts["pid"]
+    registry.write_facts(died.folder, {**desk.now(died).facts, "state": "working"})
+    os.kill(pid, signal.SIGKILL)
+    desk.ended(died)
+    desk.wait_until(living, lambda now: now.facts["pid"])
+    told = look_at_bridge(desk.environment)
+    assert [one.level for one in told] == [OK, WARNING]
+    assert told[0].text == "sessions on their own: 1 alive, 2 ended"
+    assert told[1].text == f"the host of a session died: {died.id}" and "claude respawn" in told[1].fix
+
+
+def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypatch):
+    monkeypatch.setattr(machine, "WELCOME_SECONDS", 0.2)
+    one = desk.start()
+    pid = desk.wait_until(one, lambda now: now.facts["pid"]).facts["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    registry.write_facts(one.folder, {**desk.now(one).facts, "version": "0.0.1"})
+    try:
+        told = look_at_bridge(desk.environment)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [(WARNING, one.id), (NOTE, one.id)]
+
+
+def test_the_gateway_can_be_served_with_its_extra_alone(desk, monkeypatch):
+    monkeypatch.setattr(machine, "NEEDED", ("json",))
+    (found,) = look_at_gateway(desk.environment)
+    assert (found.level, "made when it is first asked for" in found.text) == (OK, True)
+    TokenFile(desk.environment).current()
+    assert "its token is kept" in look_at_gateway(desk.environment)[0].text
+    monkeypatch.setattr(machine, "NEEDED", ("json", "no_such_package"))
+    (found,) = look_at_gateway(desk.environment)
+    assert (found.level, found.fix) == (WARNING, "pip install 'claude-shim[web]'")
+    assert "no_such_package" in found.text
+
+
+def test_a_token_that_others_can_read_is_a_problem(desk):
+    TokenFile(desk.environment).current()
+    (path,) = (desk.box.path / "desk" / "state" / "gateway").iterdir()
+    path.chmod(0o644)
+    (found,) = look_at_gateway(desk.environment)
+    assert found.level == PROBLEM and "shim bridge token --new" in found.fix
+
+
+def test_of_a_session_that_lives_the_line_attaches_to_it(desk):
+    one = desk.start("hi")
+    with desk.link(one) as link:
+        until_result(link)
+    assert f"  claude attach {one.id}  (it lives)\n" in desk.shim("sessions").stdout.decode()
+    assert [row["alive"] for row in json.loads(desk.shim("sessions", "--json").stdout)] == [True]
+    desk.claude("stop", one.id)
+    assert "shim run --resume" in desk.shim("sessions").stdout.decode()
+    assert [row["alive"] for row in json.loads(desk.shim("sessions", "--json").stdout)] == [False]
