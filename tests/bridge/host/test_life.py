@@ -5,12 +5,13 @@ import select
 import signal
 
 import pytest
-from box import ndjson, stand_in
+from box import ndjson
 from hosting import PATIENCE, lines, until, until_result
 
 from shim.bridge import registry, sockets
 from shim.bridge.host import door, life
 from shim.bridge.link import ask_once
+from tests.conversation.test_passthrough_loop import TURN as PASSED
 from tests.conversation.test_two_way import HELLO, INIT, TURN, asking_child, asks, calls, returns
 
 ASKING = (HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hang"])
@@ -106,12 +107,10 @@ def test_a_question_keeps_a_session_alive_without_anybody(box, hosts, talking):
 
 
 def test_a_real_claude_is_served_like_any_other(box, hosts):
-    program = box.program("fake", f'exec {" ".join(stand_in("fake_claude"))} "$@"\n')
-    hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=program)
-    one = hosts.start()
+    child = box.fake(["hear", "go"], ["out", PASSED], ["hear", "again"], ["out", PASSED], ["hear", "never"])
+    hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
+    one = hosts.start("go")
     with hosts.link(one) as link:
-        until(link, "synced")
-        link.say({"kind": "message", "id": "first", "message": {"role": "user", "content": "hi"}})
         assert until_result(link)[-1]["subtype"] == "success"
         link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}})
         assert until_result(link)[-1]["subtype"] == "success"
