@@ -9,6 +9,6 @@ from hosting import Hosting
 @pytest.fixture
 def hosts(tmp_path) -> Iterator[Hosting]:
     """Hosts of the vendor demo, which are ended with the test."""
-    made = Hosting(tmp_path)
+    made = Hosting(tmp_path / "hosts")
     yield made
     made.close()

@@ -1,21 +1,107 @@
 """What a host does with the commands of its hub."""
 
+import socket
+
+import anyio
+import pytest
+
 from shim.bridge.cast_log import CastLog
-from shim.bridge.host.runner import HubRunner
+from shim.bridge.host.runner import Connection, HubRunner
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
 
+pytestmark = pytest.mark.anyio
+
 U = "11111111-2222-4333-8444-555555555555"
+HELLO = b'{"kind":"hello","protocol":1,"client":"a","role":"watch"}'
 
 
-def test_facts_that_hold_only_in_between_are_not_kept(tmp_path):
+class Host:
+    """A runner with a log, and what it asked for."""
+
+    def __init__(self, folder):
+        self.facts, self.told, self.failed = [], [], []
+        self.log = CastLog(str(folder / "log"), 1)
+        self.hub = Hub(Session(U), generation=1, number=0, mint=lambda: U, wall=lambda: 0, clock=lambda: 0.0)
+        told, failed = self.told.append, self.failed.append
+        self.runner = HubRunner(
+            self.hub, self.log, tell=told, changed=self.facts.append, end=lambda by: None, failed=failed
+        )
+
+    def client(self, number):
+        """A client that has said hello; our end of its socket."""
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        ours.settimeout(10)
+        self.runner.joined(Connection(number, theirs))
+        self.runner.heard(number, HELLO)
+        return ours
+
+
+@pytest.fixture
+def host(tmp_path):
+    made = Host(tmp_path)
+    yield made
+    made.log.close()
+    for connection in made.runner.connections.values():
+        connection.link.close()
+
+
+def test_facts_that_hold_only_in_between_are_not_kept(host):
     """A session that begins with a prompt never waits for one, whoever looks."""
-    facts = []
-    hub = Hub(Session(U), generation=1, number=0, mint=lambda: U, wall=lambda: 0, clock=lambda: 0.0)
-    log = CastLog(str(tmp_path / "log"), 1)
-    runner = HubRunner(hub, log, tell=lambda line: None, changed=facts.append, end=lambda by: None)
-    hub.open()
-    hub.prompt({"role": "user", "content": "hi"}, U)
-    runner.settle()
-    log.close()
-    assert [each["state"] for each in facts] == ["working"]
+    host.hub.open()
+    host.hub.prompt({"role": "user", "content": "hi"}, U)
+    host.runner.settle()
+    assert [each["state"] for each in host.facts] == ["working"]
+
+
+async def test_what_a_client_did_not_take_at_once_is_written_when_it_takes_more(host):
+    line = b'{"type":"system","text":"%b"}' % (b"x" * 100_000)
+    with host.client(1) as ours:
+        ours.setblocking(False)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(host.runner.serve, host.runner.connections[1])
+            host.runner.said(line + b"\n")
+            heard = b""
+            with anyio.fail_after(10):
+                while line not in heard:
+                    await anyio.wait_readable(ours)
+                    heard += ours.recv(1000)
+            tasks.cancel_scope.cancel()
+
+
+async def test_the_last_words_come_behind_what_a_client_has_not_taken_yet(host, monkeypatch):
+    with host.client(1) as ours:
+        ours.setblocking(False)
+        async with anyio.create_task_group() as tasks:
+            connection = host.runner.connections[1]
+            tasks.start_soon(host.runner.serve, connection)
+            host.runner.said(b'{"type":"system","text":"%b"}\n' % (b"x" * 100_000))
+
+            def full(records):
+                raise OSError(28, "No space left on device")
+
+            monkeypatch.setattr(host.log, "append", full)
+            assert "No space left" in host.runner.said(b'{"type":"system","text":"lost"}\n')
+            heard = b""
+            with anyio.fail_after(10):
+                while not connection.gone.is_set():
+                    with anyio.move_on_after(0.01):
+                        await anyio.wait_readable(ours)
+                        heard += ours.recv(1000)
+            heard += ours.recv(100_000)
+            tasks.cancel_scope.cancel()
+        assert b'"lost"' not in heard and b'{"kind":"bye","reason":"the session\'s log cannot' in heard.splitlines()[-1]
+        assert len(host.failed) == 1
+
+
+def test_a_read_that_fails_ends_the_session(host, monkeypatch):
+    def broken(after, most, size):
+        raise OSError(5, "Input/output error")
+
+    host.runner.said(b'{"type":"system"}\n')
+    monkeypatch.setattr(host.log, "read", broken)
+    with host.client(1) as ours:
+        assert b"the session's log cannot be read: Input/output error" in ours.recv(100_000)
+    assert host.failed

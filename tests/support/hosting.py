@@ -20,7 +20,7 @@ class Hosting:
 
     def __init__(self, path: Path, **variables: str) -> None:
         self.cwd = path / "work"
-        self.cwd.mkdir(exist_ok=True)
+        self.cwd.mkdir(parents=True)
         state = path / "state"
         state.mkdir(mode=0o700)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHIM_", "CLAUDE"))}

@@ -53,7 +53,7 @@ class Door:
             return
         connection = Connection(next(self._numbers), link)
         if len(self._runner.connections) >= CONNECTIONS:
-            connection.say(frame("bye", reason=FULL))
+            connection.say(frame("bye", reason=FULL))  # which an empty socket takes
             link.close()
             return
         self._runner.joined(connection)

@@ -106,7 +106,8 @@ class Life:
             wall=lambda: round((began + clock()) * 1000),  # a clock that jumps moves nothing that was said
             clock=clock,
         )
-        self.runner = HubRunner(hub, self._log, tell=self.source.put, changed=facts.change, end=self._end)
+        tell, failed = self.source.put, self.stdout.fail
+        self.runner = HubRunner(hub, self._log, tell=tell, changed=facts.change, end=self._end, failed=failed)
         self._door = Door(listening, self.runner, self.source)
         facts.change({"pid": os.getpid(), "vendor": start.vendor.shown, "cwd": start.cwd, "version": __version__})
 

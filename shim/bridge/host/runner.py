@@ -6,7 +6,6 @@ The log comes first: what cannot be written there is told to nobody, and the ses
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -20,6 +19,7 @@ from shim.core.bridge.log import Log
 # the processor. One client is written to at once.
 ROUND_SECONDS = 0.00005
 BYE_SECONDS = 1.0  # for a client to take its last frames
+LOOK_SECONDS = 0.01  # from one look whether they have to the next
 
 
 class Connection:
@@ -32,6 +32,7 @@ class Connection:
         self.gone = anyio.Event()
         self._stuck = anyio.Event()
         self._rest = b""
+        self._last = False  # what is in `_rest` is all
 
     @property
     def idle(self) -> bool:
@@ -41,8 +42,10 @@ class Connection:
     def write(self, outgoing: Callable[[int], bytes]) -> None:
         """Write what waits, until it takes no more."""
         while not (self._stuck.is_set() or self.gone.is_set()):
-            self._rest = self._rest or outgoing(self.number)
+            self._rest = self._rest or (b"" if self._last else outgoing(self.number))
             if not self._rest:
+                if self._last:
+                    self.gone.set()
                 return
             try:
                 self._rest = self._rest[self.link.send(self._rest) :]
@@ -51,11 +54,15 @@ class Connection:
             except OSError:
                 self.gone.set()
 
+    def flush(self) -> None:
+        """Write what was taken from the hub and not yet by the client."""
+        self.write(lambda number: b"")
+
     def say(self, data: bytes) -> None:
-        """Last words that do not come from the hub, as far as they are taken at once."""
-        with suppress(OSError):
-            self.link.send(self._rest + data)
-        self.gone.set()
+        """Last words that do not come from the hub, behind what was taken from it; then it is closed."""
+        if not self._last:
+            self._rest, self._last = self._rest + data, True
+            self.flush()
 
     async def unstuck(self) -> None:
         """Wait until it takes something again after it took nothing."""
@@ -65,7 +72,10 @@ class Connection:
 
 
 class HubRunner:
-    """`tell` gives the conversation a line, `changed` keeps facts, `end` ends the session for a client."""
+    """`tell` gives the conversation a line, `changed` keeps facts, `end` ends the session for a client.
+
+    `failed` hears why nothing more may be said.
+    """
 
     def __init__(
         self,
@@ -75,6 +85,7 @@ class HubRunner:
         tell: Callable[[bytes], None],
         changed: Callable[[Mapping[str, Any]], None],
         end: Callable[[str], None],
+        failed: Callable[[str], None],
     ) -> None:
         self.hub = hub
         self.connections: dict[int, Connection] = {}
@@ -83,6 +94,7 @@ class HubRunner:
         self._tell = tell
         self._changed = changed
         self._end = end
+        self._failed = failed
         self._wrote = 0.0  # when the last round of writing ended
         self._due = anyio.Event()
 
@@ -166,23 +178,27 @@ class HubRunner:
         self.reason = reason
         for connection in list(self.connections.values()):
             connection.say(frame("bye", reason=reason))
+        self._failed(reason)
 
     # -- writing ------------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """One round: every client for whom something waits gets it, as far as it takes it."""
+        if self.reason:
+            return
         for number in self.hub.ready():
             if number in self.connections:
                 self.connections[number].write(self.hub.outgoing)
-        if leaving := [one for one in self.connections.values() if one.leaving and one.idle]:
+        self._wrote = time.monotonic()
+        if commands := self.hub.take():  # what was written made room for more of the log
+            for command in commands:
+                self._carry_out(command)
+            self._due.set()
+        elif leaving := [one for one in self.connections.values() if one.leaving and one.idle]:
             ready = set(self.hub.ready())
             for connection in leaving:
                 if connection.number not in ready:
                     connection.gone.set()
-        self._wrote = time.monotonic()
-        for command in self.hub.take():  # what was written made room for more of the log
-            self._carry_out(command)
-            self._due.set()
 
     async def rounds(self) -> None:
         """Write what waits for a round, for ever."""
@@ -191,21 +207,22 @@ class HubRunner:
             self._due = anyio.Event()
             pause = self._wrote + ROUND_SECONDS * len(self.connections) - time.monotonic()
             await anyio.sleep(max(0.0, pause))
-            if not self.reason:
-                self.settle()
-                self.write()
+            self.settle()
+            self.write()
 
     async def serve(self, connection: Connection) -> None:
         """Write to a client whenever it takes something again, for ever."""
         while True:
             await connection.unstuck()
+            connection.flush()  # the hub knows nothing of what it has given away already
             self.write()
 
     async def finish(self, reason: str) -> None:
         """The conversation is over: tell everybody, as far as they take it in a moment."""
-        self.hub.close(reason)
-        self.settle()
+        if not self.reason:
+            self.hub.close(reason)
+            self.settle()
         with anyio.move_on_after(BYE_SECONDS):
-            while self.connections and not self.reason:
+            while self.connections:
                 self.write()
-                await anyio.sleep(0.01)
+                await anyio.sleep(LOOK_SECONDS)

@@ -1,0 +1,288 @@
+"""What can go wrong with a host: killed at any moment, no disk, no locks, clocks that jump, watchers that stand still.
+
+Nothing that was said to anybody is lost, what is told of the session afterwards is true, and it goes on.
+"""
+
+import errno
+import fcntl
+import os
+import random
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+from itertools import count
+
+import pytest
+import sweeps
+from box import ndjson
+from hosting import PATIENCE, until, until_result
+
+from shim.bridge import lock, registry, sockets, start
+from shim.bridge.cast_log import CastLog
+from shim.bridge.link import ask_once
+from shim.bridge.start import LivingError, respawn
+from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
+
+ROUNDS = 200 if sweeps.full else 4
+LATEST = 0.7  # seconds after its start at which a host is killed: its turn is over by then
+SAYS = says("some words of a vendor that says a lot")
+
+
+def kept(one):
+    """The lines that the log has, by number."""
+    log = CastLog(os.path.join(one.folder, "log"), 10_000)
+    found, after = {}, log.first - 1
+    while entries := log.read(after, 1000):
+        found |= {entry.number: entry.line for entry in entries}
+        after = entries[-1].number
+    return found
+
+
+@pytest.fixture
+def chatty(box, hosts):
+    """A host of a vendor that says `count` things in a turn, and what holds its processes."""
+
+    def begin(count, **wanted):
+        held = box.lifeline()
+        child = box.fake(
+            ["say", held.path, "vendor"], HELLO, ["hear", "go"], ["out", ndjson(INIT)], ["repeat", ndjson(SAYS), count],
+            ["out", ndjson(result())], ["hear", "again"], ["repeat", ndjson(SAYS), count], ["out", ndjson(result())],
+            ["hear", "never"],
+        )  # fmt: skip
+        hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
+        return hosts.start("go", **wanted), held
+
+    return begin
+
+
+def kill(hosts, one):
+    pid = hosts.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
+    os.kill(pid, signal.SIGKILL)
+    return hosts.ended(one)
+
+
+def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(hosts, chatty):
+    chance = random.Random(16)
+    for _ in range(ROUNDS):
+        one, held = chatty(300)
+        with hosts.link(one, partial=False) as link:
+            seen = list(link.frames(chance.uniform(0, LATEST)))
+            now = kill(hosts, one)
+            seen += link.frames(PATIENCE)
+        said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
+        log = kept(one)
+        assert said.items() <= log.items() and list(log) == list(range(1, len(log) + 1))
+        finished = any(b'"type":"result"' in line for line in log.values())
+        assert now.facts["state"] in (("done", "failed") if finished else ("failed",)), now.facts
+        assert (now.facts["status"], now.facts["pid"]) == (None, None)
+        assert not os.path.lexists(os.path.join(one.folder, sockets.NAME))
+        assert held.never_or_gone(), "a process of the vendor's is left"
+
+
+def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, hosts, chatty):
+    one, _ = chatty(2000)
+    with hosts.link(one, partial=False) as link:
+        until(link, "line", number=20)
+    killed = kill(hosts, one)
+    assert killed.facts["state"] == "failed"
+    last = max(kept(one))
+    child = box.fake(["record", str(box.recording)], HELLO, ["hear", "and?"], TURN, ["hear", "never"])
+    hosts.environment["SHIM_BIN"] = child
+    again = respawn(killed, hosts.environment, {"role": "user", "content": "and?"})
+    with hosts.link(again, partial=False) as link:
+        assert link.welcome["generation"] == 2
+        assert until_result(link)[-1]["subtype"] == "success"
+    told = box.record()["arguments"]
+    assert INIT["session_id"] in " ".join(told), told
+    assert list(kept(one)) == list(range(1, max(kept(one)) + 1)) and max(kept(one)) > last
+
+
+def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_it_does_not_have(hosts, chatty):
+    one, held = chatty(50_000)
+    with hosts.link(one, partial=False) as link:
+        until(link, "line", number=5)
+        size = sum(entry.stat().st_size for entry in os.scandir(os.path.join(one.folder, "log")))
+        resource.prlimit(hosts.now(one).facts["pid"], resource.RLIMIT_FSIZE, (size + 200_000, size + 200_000))
+        seen = list(link.frames(PATIENCE))
+    assert seen[-1]["kind"] == "bye" and "log cannot be written: File too large" in seen[-1]["reason"]
+    now = hosts.ended(one)
+    assert now.facts["state"] == "failed" and "File too large" in now.facts["detail"]
+    log = kept(one)
+    assert {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}.items() <= log.items()
+    assert list(log) == list(range(1, len(log) + 1)) and held.gone()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a filesystem")
+def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(small)])
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        hosts.environment["SHIM_STATE"] = str(small)
+        one, held = chatty(20_000)
+        with hosts.link(one, partial=False) as link:
+            seen = list(link.frames(PATIENCE))
+        assert "No space left on device" in seen[-1]["reason"]
+        said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
+        assert hosts.ended(one).facts["state"] == "failed" and held.gone()
+        assert said.items() <= kept(one).items()
+        for entry in os.scandir(os.path.join(one.folder, "log")):
+            os.unlink(entry)
+        assert registry.remove(hosts.now(one))
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def test_where_locks_fail_sessions_live_and_end_all_the_same(hosts, chatty, monkeypatch):
+    def refuse(descriptor, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    one, held = chatty(5)
+    with hosts.link(one) as link:
+        until_result(link)
+        with pytest.raises(LivingError):
+            hosts.start(session=one.session)
+    killed = kill(hosts, one)
+    assert not killed.alive and held.gone()
+    outcomes = []
+
+    def begin():
+        try:
+            outcomes.append(hosts.start(session=one.session, resumes=True))
+        except LivingError:
+            outcomes.append(None)
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert any(outcomes) and hosts.now(one).alive
+    with hosts.link(one) as link:
+        until(link, "synced")
+
+
+JUMPS = """
+import itertools, sys, time
+real, jumps = time.time, itertools.cycle((0, 86400, -86400, 1e9))
+time.time = lambda: real() + next(jumps)
+from shim.bridge.host.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_clock_that_jumps_moves_nothing_that_was_said(hosts, chatty, monkeypatch):
+    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", JUMPS])
+    one, _ = chatty(50)
+    with hosts.link(one, partial=False) as link:
+        first = list(_up_to_result(link))
+    with hosts.link(one, partial=False) as link:
+        again = list(_up_to_result(link))
+    times = [came["at"] for came in first]
+    assert times == sorted(times) and times[-1] - times[0] < PATIENCE * 1000
+    assert [(came["number"], came["at"], came["raw"]) for came in first] == [
+        (came["number"], came["at"], came["raw"]) for came in again
+    ]
+
+
+def _up_to_result(link):
+    for came in link.frames(PATIENCE):
+        if came["kind"] == "line":
+            yield came
+            if came["line"]["type"] == "result":
+                return
+
+
+def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
+    one, _ = chatty(5)
+    pid = hosts.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
+    os.kill(pid, signal.SIGKILL)
+    descriptor = os.pidfd_open(pid)
+    assert select.select([descriptor], [], [], PATIENCE)[0]
+    os.close(descriptor)
+    assert os.path.lexists(os.path.join(one.folder, sockets.NAME))
+    registry.write_facts(one.folder, {**one.facts, "pid": os.getpid()})  # the number has come back
+    again = hosts.start(session=one.session, resumes=True)
+    with hosts.link(again) as link:
+        assert link.welcome["generation"] == 2
+
+
+def test_a_watcher_that_stands_still_is_told_of_its_gap_and_misses_nothing(hosts, chatty):
+    one, _ = chatty(8000)
+    with hosts.link(one, partial=False, role="watch", client="still") as still:
+        with hosts.link(one, partial=False) as other:
+            until_result(other)
+        told, gaps = [], 0
+        for came in still.frames(PATIENCE):
+            gaps += came["kind"] == "gap"
+            if came["kind"] == "line":
+                told.append(came["number"])
+                if came["line"]["type"] == "result":
+                    break
+    assert gaps and told == list(range(1, len(told) + 1)) and len(told) > 8000
+
+
+WATCHER = """
+import os, sys
+from shim.bridge.link import connect_blocking
+told = []
+with connect_blocking(sys.argv[1], os.environ, partial=False, role="watch") as link:
+    print("here", flush=True)
+    for came in link.frames(120):
+        if came["kind"] == "line":
+            told.append(came["number"])
+            if came["line"]["type"] == "result" and len(told) > 20000:
+                break
+print(told == list(range(1, len(told) + 1)), len(told))
+"""
+
+
+@pytest.mark.full
+def test_a_watcher_that_is_stopped_for_a_minute_costs_little_and_comes_back(hosts, chatty):
+    one, _ = chatty(20_000)
+    with hosts.link(one, partial=False) as link:
+        until_result(link)
+        words = [sys.executable, "-P", "-c", WATCHER, one.session]
+        watcher = subprocess.Popen(words, env=hosts.environment, stdout=subprocess.PIPE, text=True)
+        assert watcher.stdout.readline() == "here\n"
+        os.kill(watcher.pid, signal.SIGSTOP)
+        pid = hosts.now(one).facts["pid"]
+        before = _resident(pid)
+        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}})
+        until_result(link)
+        list(link.frames(60.0))
+        assert _resident(pid) - before < 8 * 1024 * 1024  # with what the turn itself left
+        os.kill(watcher.pid, signal.SIGCONT)
+        said, _ = watcher.communicate(timeout=PATIENCE)
+    assert said.startswith("True ") and int(said.split()[1]) > 20_000
+
+
+def _resident(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
+    chance, numbers = random.Random(16), count()
+    one, _ = chatty(3000)
+    with hosts.link(one, partial=False) as stays:
+        links = []
+        while next(numbers) < 60:
+            links.append(hosts.link(one, client=f"client {len(links)}"))
+            if chance.random() < 0.7:
+                links.pop(chance.randrange(len(links))).close()
+        told = [came["number"] for came in _up_to_result(stays)]
+        for link in links:
+            link.close()
+    assert told == list(range(1, len(told) + 1)) and len(told) > 3000
+    heard = ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    assert heard[-1]["kind"] == "bye" and hosts.ended(one).facts["state"] == "done"
+    with lock.dead(one.folder) as dead:
+        assert dead
