@@ -71,6 +71,7 @@ class Browser:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
 
+        self.patience = WAIT_SECONDS
         chromium, driver = programs()
         options = webdriver.ChromeOptions()
         options.binary_location = chromium
@@ -133,7 +134,7 @@ class Browser:
         """What the condition says when it is true; fails when that does not come."""
         from selenium.webdriver.support.ui import WebDriverWait
 
-        return WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.05).until(lambda _: condition())
+        return WebDriverWait(self.driver, self.patience, poll_frequency=0.05).until(lambda _: condition())
 
     def find(self, selector: str) -> Any:
         """The one element of a selector."""

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from browser import DESKTOP, Browser
-from web import StandIn, Web
+from web import StandIn
 
+from shim.bridge.gateway.tokens import TokenFile
+
+SECONDS = 30.0  # until a server has begun or ended
 SMALL = (390, 844)
 ENTER, TAB, ESCAPE, SHIFT_ENTER = "\ue007", "\ue004", "\ue00c", "\ue008\ue007\ue000"
 
 LOOKS = Path(__file__).with_name("page_looks.js").read_text(encoding="utf-8")
 
 
-class Page:
-    """The page in a browser, at a gateway with hosts that stand in."""
+class Served:
+    """`shim bridge serve` as a process that is killed and started again at the same port."""
 
-    def __init__(self, browser: Browser, web: Web) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self.tokens = TokenFile(environment)
+        self._environment = environment
+        self._process: subprocess.Popen[str] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Begin it, and wait until it listens."""
+        words = [sys.executable, "-m", "shim", "bridge", "serve", "--http", f"127.0.0.1:{self.port}"]
+        self._process = subprocess.Popen(
+            words, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        assert str(self.port) in self._process.stdout.readline()
+
+    def kill(self) -> None:
+        """End it at once."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(SECONDS)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Page:
+    """The page in a browser, at a gateway: a `Web` with hosts that stand in, or one that is `Served`."""
+
+    def __init__(self, browser: Browser, web: Any) -> None:
         self.browser = browser
         self.web = web
         self.base = f"http://127.0.0.1:{web.port}/"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,42 +11,12 @@ from typing import Any
 import pytest
 from browser import DESKTOP, Browser
 from hosting import Hosting
-from page_driving import ENTER, Page
+from page_driving import ENTER, Page, Served
 
-from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.registry import Registered
 
 pytestmark = pytest.mark.e2e
 SECONDS = 30.0
-
-
-class Served:
-    """`shim bridge serve` as a process that is killed and started again at the same port."""
-
-    def __init__(self, hosting: Hosting) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self.tokens = TokenFile(hosting.environment)
-        self._environment = hosting.environment
-        self._process: subprocess.Popen[str] | None = None
-        self.start()
-
-    def start(self) -> None:
-        """Begin it, and wait until it listens."""
-        words = [sys.executable, "-m", "shim", "bridge", "serve", "--http", f"127.0.0.1:{self.port}"]
-        self._process = subprocess.Popen(
-            words, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        assert str(self.port) in self._process.stdout.readline()
-
-    def kill(self) -> None:
-        """End it at once."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(SECONDS)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +35,8 @@ def hosting(tmp_path: Path) -> Iterator[Hosting]:
 
 @pytest.fixture
 def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
-    served = Served(hosting)
-    page = Page(browser, served)  # type: ignore[arg-type] - it has what a page needs of a gateway
+    served = Served(hosting.environment)
+    page = Page(browser, served)
     page.come_in(size=DESKTOP)
     yield page
     browser.offline(False)

@@ -1,0 +1,145 @@
+"""The page over real vendors: a question is answered in the browser while a terminal watches; then it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from browser import DESKTOP, Browser
+from frontend import Frontend
+from page_driving import ENTER, SMALL, Page, Served
+from place import TURN_SECONDS, wait_until
+from scripts import REPLY_AFTER_TOOL, ScriptedServer
+from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
+
+pytestmark = pytest.mark.e2e
+TRIED = [QWEN, *(pytest.param(each, marks=pytest.mark.full) for each in (PI, CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    browser = Browser("127.0.0.1")
+    browser.patience = TURN_SECONDS
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, frontend: Frontend) -> Iterator[Page]:
+    served = Served(frontend.environment)
+    yield Page(browser, served)
+    browser.driver.get("about:blank")
+    browser.driver.delete_all_cookies()
+    served.kill()
+    subprocess.run(
+        [str(frontend.claude), "daemon", "stop", "--any"], env=frontend.environment, capture_output=True, check=False
+    )
+    assert frontend.processes_left() == {}
+
+
+class Watcher:
+    """`shim bridge watch ID` on a terminal, and what it showed."""
+
+    def __init__(self, frontend: Frontend, session: str) -> None:
+        main, other = pty.openpty()
+        words = [sys.executable, "-I", "-m", "shim", "bridge", "watch", session]
+        environment = {**frontend.environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+        self._process = subprocess.Popen(
+            words, cwd=frontend.folder, env=environment, stdin=other, stdout=other, stderr=other, start_new_session=True
+        )
+        os.close(other)
+        self._main = main
+        self.shown = ""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            while said := os.read(self._main, 65_536):
+                self.shown += said.decode("utf-8", "replace")
+        except OSError:
+            pass  # it has ended
+
+    def shows(self, words: str) -> bool:
+        return wait_until(lambda: words in self.shown, TURN_SECONDS)
+
+    def close(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(TURN_SECONDS)
+        self._thread.join(TURN_SECONDS)
+        os.close(self._main)
+
+
+@pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
+def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
+    page: Page, browser: Browser, frontend: Frontend, vendor: Vendor, model: ScriptedServer
+) -> None:
+    begin = [str(frontend.claude), "--bg", "[[shell]] touch made", *frontend.arguments]
+    begun = subprocess.run(
+        begin, cwd=frontend.folder, env=frontend.environment, capture_output=True, text=True, check=True
+    )
+    session = begun.stdout.split(" · ")[1][:8]
+    page.come_in(size=DESKTOP)
+    page.shows("[[shell]] touch made", "#list")
+    watcher = Watcher(frontend, session)
+    try:
+        browser.all("#list a")[0].click()
+        browser.wait(lambda: browser.all(".asking-card"))
+        assert "touch made" in page.text(".asking-card .input")
+        assert not (frontend.folder / "made").exists()
+        assert watcher.shows("touch made")
+        browser.click(".choose .strong")
+        page.shows("allowed by you", "#settled")
+        assert watcher.shows("web")  # who settled it
+        page.shows(REPLY_AFTER_TOOL, "#steps")
+        assert (frontend.folder / "made").exists()
+        assert watcher.shows(REPLY_AFTER_TOOL)
+        page.shows("Idle", "#chip")
+
+        browser.dress(SMALL)
+        page.write("[[text]]")
+        browser.click("#send")
+        browser.wait(lambda: len(browser.all("#steps .result")) == 2)
+        assert model.asked("text")
+
+        page.write("[[slow]]")
+        browser.click("#send")
+        browser.wait(lambda: browser.find("#interrupt").is_displayed())
+        assert wait_until(lambda: bool(model.asked("slow")), TURN_SECONDS)
+        browser.click("#interrupt")
+        browser.wait(lambda: len(browser.all("#steps .result")) == 3)
+        listed = subprocess.run(
+            [str(frontend.claude), "agents", "--json"], env=frontend.environment, capture_output=True, check=True
+        )
+        (agent,) = json.loads(listed.stdout)
+        assert agent["id"] == session and agent["status"] == "idle"
+    finally:
+        watcher.close()
+
+
+@pytest.mark.parametrize("vendor", TRIED[:1], ids=str, indirect=True)
+def test_a_session_of_a_vendor_is_begun_from_the_page_and_denied_with_a_message(
+    page: Page, browser: Browser, frontend: Frontend, vendor: Vendor, model: ScriptedServer
+) -> None:
+    page.come_in(size=SMALL)
+    browser.click("#new")
+    browser.wait(lambda: page.focused() == "prompt")
+    browser.press("[[shell]] touch made")
+    browser.run(
+        "find('vendor').value = arguments[0]; find('cwd').value = arguments[1]", vendor.name, str(frontend.folder)
+    )
+    browser.press("\ue009" + ENTER)  # Control and Enter
+    browser.wait(lambda: browser.all(".asking-card"))
+    browser.click(".choose .plain")
+    browser.press("make no files here")
+    browser.click(".denial .bad")
+    page.shows("denied by you", "#settled")
+    browser.wait(lambda: browser.all("#steps .result"))
+    assert browser.all("#steps .call.denied") and not (frontend.folder / "made").exists()
