@@ -197,6 +197,8 @@ the gateway's token stands in a log, a list of processes or an address
 an answer is replayed, or is for another question
     test_attacks.py::test_a_replayed_answer_is_told_who_was_first
     test_app.py::test_an_answer_to_an_unknown_question_is_404
+    test_hosts.py::test_an_answer_to_another_sessions_question_is_none
+    test_hosts.py::test_a_message_that_is_posted_twice_under_one_id_is_said_once
     test_attacks.py::test_an_id_that_two_sessions_begin_with_is_no_id
 what a session says is a question, a script or an order for the page
     test_attacks.py::test_a_question_that_is_forged_in_words_is_words
@@ -222,6 +224,7 @@ the gateway is flooded with connections, requests, messages or bodies that never
 a session begins with wider permissions from the web
     test_attacks.py::test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web
     test_app.py::test_a_session_that_cannot_be_is_refused_before_it_begins
+    test_hosts.py::test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with_it
 a child will not die
     test_threats.py::test_nothing_is_left_when_we_are_killed_and_the_pipes_close
     test_child.py::test_a_child_that_ignores_everything_is_killed_with_its_group

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 import anyio
@@ -249,15 +249,7 @@ class Web:
         self, method: str, path: str, body: Any = None, *, role: str | None = "drive", headers: Mapping[str, str] = {}
     ) -> Answered:
         """One request on a connection of its own; `body` is JSON, or bytes as they are."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        kind = {"Content-Type": "application/json"} if data is not None else {}
-        try:
-            link.request(method, path, data, {**kind, **self.headers(role), **headers})
-            answer = link.getresponse()
-            return Answered(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-        finally:
-            link.close()
+        return ask_at(self.port, method, path, body, {**self.headers(role), **headers})
 
     def get(self, path: str, **options: Any) -> Answered:
         return self.ask("GET", path, **options)
@@ -265,25 +257,43 @@ class Web:
     def post(self, path: str, body: Any = None, **options: Any) -> Answered:
         return self.ask("POST", path, {} if body is None else body, **options)
 
-    @contextmanager
-    def stream(self, path: str, *, role: str = "drive", after: str = "") -> Iterator[Iterator[Told]]:
+    def stream(self, path: str, *, role: str = "drive", after: str = "") -> AbstractContextManager[Iterator[Told]]:
         """The events of a stream, as they come."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        more = {"Last-Event-ID": after} if after else {}
-        try:
-            link.request("GET", path, headers={**self.headers(role), **more})
-            answer = link.getresponse()
-            assert answer.status == 200, answer.read()
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            yield told(iter(answer.readline, b""))
-        finally:
-            if link.sock is not None:
-                link.sock.close()
-            link.close()
+        return stream_at(self.port, path, getattr(self.tokens.current(), role), after)
 
     def connect(self) -> socket.socket:
         """A bare connection."""
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE)
+
+
+def ask_at(port: int, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answered:
+    """A request to a gateway at a port."""
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    kind = {"Content-Type": "application/json"} if data is not None else {}
+    try:
+        link.request(method, path, data, {**kind, **headers})
+        answer = link.getresponse()
+        return Answered(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+    finally:
+        link.close()
+
+
+@contextmanager
+def stream_at(port: int, path: str, token: str, after: str = "") -> Iterator[Iterator[Told]]:
+    """The events of a stream of a gateway at a port."""
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    more = {"Last-Event-ID": after} if after else {}
+    try:
+        link.request("GET", path, headers={"Authorization": f"Bearer {token}", **more})
+        answer = link.getresponse()
+        assert answer.status == 200, answer.read()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield told(iter(answer.readline, b""))
+    finally:
+        if link.sock is not None:
+            link.sock.close()
+        link.close()
 
 
 async def _called(do: Any, arguments: Any, keywords: Any) -> Any:

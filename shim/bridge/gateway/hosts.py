@@ -18,7 +18,7 @@ from shim.bridge.registry import Registered
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
 from shim.core.errors import FrontendError
 
-CLIENT = "web"  # what other clients are told of who came through the gateway
+CLIENT, READER = "web", "web reader"  # what other clients are told of who came through the gateway
 LOG = "log"
 BATCH_LINES = 256  # of an ended session's log, that are read at once
 KEPT_STATE = ("state", "status", "waitingFor", "needs", "detail")
@@ -119,7 +119,7 @@ class LocalHosts:
             yield _Kept(one, after, await anyio.to_thread.run_sync(_log, one))
             return
         role = DRIVE if drive else WATCH
-        hello = {"client": CLIENT, "replay": replay, "partial": partial}
+        hello = {"client": CLIENT if drive else READER, "replay": replay, "partial": partial}
         async with await links.connect(one.session, self._environment, role=role, after=after, **hello) as link:
             yield _Living(link)
 

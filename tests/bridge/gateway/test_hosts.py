@@ -1,0 +1,271 @@
+"""The gateway before real hosts, whose vendor is a stand-in that prints what qwen 0.24.4 prints."""
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+
+import pytest
+from box import PATIENCE, ndjson, start_shim
+from hosting_box import HostingBox
+from web import Place, Told, Web, ask_at, stream_at
+
+from shim.bridge.gateway.hosts import LocalHosts
+from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.link import connect_blocking
+from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
+
+STAYS = ["hear", "never"]
+ASKS = (["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hear", "control_response"])
+OK = (["out", ndjson(returns("done"), says("Ok."), result("Ok."))], STAYS)
+
+
+def turn(words):
+    return ["out", ndjson(INIT, says(words), result(words))]
+
+
+@pytest.fixture
+def living(box):
+    """A box whose hosts end with the test; its vendor asks about a call when it hears "go"."""
+    made = HostingBox(box)
+    made.vendor(HELLO, *ASKS, *OK)
+    yield made
+    made.close()
+
+
+class Variables(Mapping[str, str]):
+    """The environment of a gateway whose vendor is another one later."""
+
+    def __init__(self, living):
+        self.living = living
+
+    def __getitem__(self, name):
+        return self.living.variables[name]
+
+    def __iter__(self):
+        return iter(self.living.variables)
+
+    def __len__(self):
+        return len(self.living.variables)
+
+
+@pytest.fixture
+def real(living):
+    """A gateway in this process before the hosts of the box."""
+    hosts = LocalHosts(Variables(living), {})
+    running = Web(hosts, TokenFile(living.variables), Place(port=0))
+    yield running
+    running.close()
+
+
+TWO_TURNS = (HELLO, ["hear", "one"], turn("First."), ["hear", "two"], turn("Second."), STAYS)
+
+
+def begin(web, box, prompt="go", **more):
+    """A session that was begun over HTTP; the beginning of its paths."""
+    answered = web.post("/sessions", {"vendor": "qwen", "prompt": prompt, "cwd": str(box.cwd), **more})
+    assert answered.status == 201 and answered.json["session"].startswith(answered.json["id"]), answered
+    return f"/sessions/{answered.json['id']}"
+
+
+def begin_at(port, token, box):
+    """The same of a gateway that is a process of its own."""
+    body = {"vendor": "qwen", "prompt": "go", "cwd": str(box.cwd)}
+    answered = ask_at(port, "POST", "/sessions", body, {"Authorization": f"Bearer {token}"})
+    return f"/sessions/{answered.json['id']}"
+
+
+def until(stream, kind, **keys) -> list[Told]:
+    """The events up to one of a kind with these values."""
+    found = []
+    for one in stream:
+        found.append(one)
+        if one.kind == kind and keys.items() <= one.json.items():
+            return found
+    raise AssertionError(f"no {kind} {keys} in {[each.kind for each in found]}")
+
+
+def test_a_session_is_begun_asked_about_and_answered_over_http(real, box):
+    path = begin(real, box)
+    with real.stream(f"{path}/steps") as stream:
+        asked = until(stream, "question")[-1].json
+        assert (
+            asked["tool"] == "Bash" and asked["main"] == "touch x" and dict(asked["fields"]) == {"command": "touch x"}
+        )
+        assert real.get(path).json["state"] == "blocked" and real.get(path).json["status"] == "waiting"
+        body = {"question": asked["question"], "behavior": "allow"}
+        assert real.post(f"{path}/answers", body).status == 200
+        settled = until(stream, "settled")[-1].json
+        assert (settled["question"], settled["how"]) == (asked["question"], "allow")
+        steps = until(stream, "totals", turns=1)
+    assert [one.json["kind"] for one in steps if one.kind == "step"][-2:] == ["text", "result"]
+    late = real.post(f"{path}/answers", {**body, "behavior": "deny"})
+    assert late.status == 409 and late.json["how"] == "allow" and late.json["by"] == settled["by"]
+
+
+def test_who_comes_late_sees_the_question_and_the_same_steps(real, box):
+    path = begin(real, box)
+    with real.stream(f"{path}/steps") as stream:
+        first = until(stream, "question")
+    with real.stream(f"{path}/steps") as stream:
+        late = until(stream, "question")
+    steps = [{one.json["number"]: one.json for one in told if one.kind == "step"} for told in (first, late)]
+    assert steps[0] == steps[1] and first[-1].json == late[-1].json
+
+
+def test_an_answer_to_another_sessions_question_is_none(real, box):
+    one, other = begin(real, box), begin(real, box)
+    with real.stream(f"{one}/steps") as stream, real.stream(f"{other}/steps") as another:
+        asked, elsewhere = until(stream, "question")[-1].json, until(another, "question")[-1].json
+        assert asked["question"] != elsewhere["question"]
+        body = {"question": asked["question"], "behavior": "allow"}
+        assert real.post(f"{other}/answers", body).status == 404
+        assert real.post(f"{one}/answers", body).status == 200
+        assert until(another, "state") if real.get(other).json["state"] != "blocked" else True
+
+
+def test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with_it(real, box):
+    path = begin(real, box)
+    with real.stream(f"{path}/steps") as stream:
+        asked = until(stream, "question")[-1].json
+    refused = real.post(f"{path}/mode", {"mode": "bypassPermissions"})
+    assert refused.status == 403 and refused.json["reason"] == "bypass"
+    assert (
+        real.post(f"{path}/answers", {"question": asked["question"], "behavior": "deny", "message": "no"}).status == 200
+    )
+
+
+def test_who_drives_at_the_terminal_is_named_and_displaced(real, living, box):
+    living.vendor(*TWO_TURNS)
+    path = begin(real, box, "one")
+    (session,) = living.sessions()
+    with real.stream(f"{path}/steps") as stream:
+        until(stream, "totals", turns=1)
+        with connect_blocking(session.session, living.variables, client="terminal") as terminal:
+            until(stream, "driver", client="terminal")
+            refused = real.post(f"{path}/messages", {"text": "two"})
+            assert (refused.status, refused.json["driver"]) == (409, "terminal")
+            assert real.post(f"{path}/messages", {"text": "two", "take": True}).status == 200
+            assert living.until(terminal, "driver")["client"] == "web"
+            until(stream, "totals", turns=2)
+
+
+def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, living, box):
+    living.vendor(*TWO_TURNS)
+    path = begin(real, box, "one")
+    mark = "0a1b2c3d-0000-4000-8000-000000000001"
+    for _ in range(3):
+        assert real.post(f"{path}/messages", {"text": "two", "id": mark}).status == 200
+    with real.stream(f"{path}/steps") as stream:
+        told = until(stream, "totals", turns=2)
+    assert [one.json.get("text") for one in told if one.kind == "step" and one.json["kind"] == "prompt"] == [
+        "one",
+        "two",
+    ]
+
+
+def test_a_session_that_has_ended_is_still_read_and_begins_again(real, living, box):
+    path = begin(real, box)
+    (session,) = living.sessions()
+    with real.stream(f"{path}/events") as stream:
+        before = until(stream, "question")
+        assert real.post(f"{path}/stop").status == 200
+        assert until(stream, "bye")
+    living.ended(session)
+    assert real.get(path).json["alive"] is False and real.get(path).json["state"] == "stopped"
+    with real.stream(f"{path}/events") as stream:
+        kept = until(stream, "bye")
+    lines = [[(one.id, one.data) for one in told if one.kind == "line"] for told in (before, kept)]
+    assert lines[1][: len(lines[0])] == lines[0] and lines[0]
+    last = lines[1][-1][0]
+    assert real.get(f"{path}/events", headers={"Last-Event-ID": last}).status == 204
+    assert real.post(f"{path}/messages", {"text": "go"}).status == 409
+    assert real.post(f"{path}/messages", {"text": "go", "wake": True}).json == {"woken": True}
+    with real.stream(f"{path}/events", after=last) as stream:
+        assert until(stream, "question")
+    assert real.get(path).json["alive"] is True
+
+
+def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, living, box):
+    path = begin(real, box)
+    with real.stream(f"{path}/events") as stream:
+        before = until(stream, "question")
+        os.kill(living.sessions()[0].facts["pid"], signal.SIGKILL)
+        list(stream)
+    living.ended(living.sessions()[0])
+    assert real.get(path).json["state"] == "failed"
+    with real.stream(f"{path}/events") as stream:
+        after = until(stream, "bye")
+    lines = [[(one.id, one.data) for one in told if one.kind == "line"] for told in (before, after)]
+    assert lines[0] == lines[1][: len(lines[0])]
+
+
+def test_a_hundred_pages_come_and_go_and_leave_nothing(real, living, box):
+    path = begin(real, box)
+    with real.stream(f"{path}/events") as stream:
+        until(stream, "question")
+    before = None
+    for number in range(110):
+        with real.stream(f"{path}/{('events', 'steps')[number % 2]}") as stream:
+            list(itertools.islice(stream, number % 5))
+        if number == 9:
+            before = settled_descriptors(real)
+    assert settled_descriptors(real) <= before + 1
+
+
+def settled_descriptors(web):
+    """How many descriptors this process has when no stream is open any more."""
+    deadline = time.monotonic() + PATIENCE
+    while web.server.server_state.tasks:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    return len(os.listdir("/proc/self/fd"))
+
+
+MANY = 300
+CHATTY = tuple(itertools.chain.from_iterable((["out", ndjson(says(f"line {number}"))],) for number in range(MANY)))
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
+def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(living, box, kills):
+    """kill -9; the browser comes back with the last id that it saw. Every line is heard once, and in its order."""
+    living.vendor(HELLO, ["hear", "go"], ["out", ndjson(INIT)], *CHATTY, ["out", ndjson(result("Over."))], STAYS)
+    chance, token = random.Random(7), TokenFile(living.variables).current().drive
+    heard, last, path = list[Told](), "", ""
+    for kill in range(kills + 1):
+        with serving(living, box) as (process, port):
+            if not path:
+                path = begin_at(port, token, box)
+            enough = len(heard) + chance.randrange(1 + MANY // kills) if kill < kills else 10**9
+            with stream_at(port, f"{path}/events", token, last) as stream:
+                for one in stream:
+                    if one.kind == "line":
+                        heard.append(one)
+                        last = one.id
+                        if b'"type":"result"' in one.data or len(heard) >= enough:
+                            break
+            process.kill()
+    (session,) = living.sessions()
+    assert session.alive
+    with connect_blocking(session.session, living.variables, role="watch", partial=False) as link:
+        frames = itertools.takewhile(lambda one: one["kind"] != "synced", link.frames(PATIENCE))
+        said = [one["raw"] for one in frames if one["kind"] == "line"]
+    assert [one.data for one in heard] == said[: len(heard)] and len(heard) > MANY
+
+
+@contextmanager
+def serving(living, box):
+    """`shim bridge serve` as a process of its own: it, and its port."""
+    process = start_shim(
+        ("bridge", "serve", "--http", "127.0.0.1:0"), env=living.variables, cwd=box.cwd,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    with process:
+        try:
+            yield process, int(process.stdout.readline().decode().rstrip("/\n").rpartition(":")[2])
+        finally:
+            process.kill()
