@@ -65,6 +65,21 @@ def _blanked(facts: Facts) -> str:
     return "blanked in the recording: " + ", ".join(f"{name} {count}" for name, count in facts["counts"].items())
 
 
+_SETTLED = {
+    "allow": "allowed",
+    "deny": "denied",
+    "timeout": "denied, because nobody answered in time",
+    "interrupt": "taken back with the turn",
+    "cancelled": "taken back",
+    "ended": "denied, because the session ended",
+}
+
+
+def _settled(facts: Facts) -> str:
+    by = f" by {facts['by']}" if facts.get("by") else ""
+    return f"the question was {_SETTLED[facts['how']]}{by}"
+
+
 _SENTENCES: dict[str, Callable[[Facts], str]] = {
     # the recorder's
     "caught": lambda facts: f"the drop-in got {facts['signal']}",
@@ -78,6 +93,9 @@ _SENTENCES: dict[str, Callable[[Facts], str]] = {
     "spill": lambda facts: f"too large for a line: {facts['characters']:,} characters are in {facts['path']}",
     "timeout": lambda facts: f"nothing came for {facts['seconds']} s ({facts['name']})",
     "unknown_event": lambda facts: f"not understood: {facts['event']} {facts.get('count') or ''}".rstrip(),
+    # of a host
+    "driver": lambda facts: f"{facts['client'] or 'nobody'} drives",
+    "settled": _settled,
     # claude's
     "api_retry": _retry,
     "compact_boundary": _compacted,

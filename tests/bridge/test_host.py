@@ -2,9 +2,11 @@
 
 import os
 import signal
+import time
 
 from hosting import until, until_result
 
+from shim.bridge import registry
 from shim.bridge.link import ask_once
 
 
@@ -41,3 +43,14 @@ def test_a_session_that_is_stopped_at_work_is_stopped_and_has_not_failed(hosts):
     pid = hosts.wait_until(one, lambda now: now.facts["status"] == "busy").facts["pid"]
     os.kill(pid, signal.SIGTERM)
     assert hosts.ended(one).facts["state"] == "stopped"
+
+
+def test_a_session_that_begins_removes_what_ended_long_ago(hosts):
+    old = hosts.start("hi")
+    hosts.wait_until(old, lambda now: now.facts["pid"])
+    ask_once(old.session, [{"kind": "end"}], hosts.environment)
+    hosts.ended(old)
+    long_ago = time.time() - 31 * 86400
+    os.utime(os.path.join(old.folder, registry.FACTS), (long_ago, long_ago))
+    one = hosts.start("hi")
+    hosts.wait_until(one, lambda now: not os.path.exists(old.folder))

@@ -78,6 +78,7 @@ class Life:
         self._facts = facts
         self._prompt = wanted.prompt
         self._idle_seconds = settings.bridge.idle
+        self._kept_days = settings.bridge.days
         self._used = time.monotonic()
         began, clock = time.time() - time.monotonic(), time.monotonic
         self._log = CastLog(
@@ -116,7 +117,7 @@ class Life:
         """Clients come and go while the conversation runs; at its end they are told."""
         runner = self.runner
         async with anyio.create_task_group() as tasks:
-            for work in (self._door.serve, runner.rounds, self._tick):
+            for work in (self._door.serve, runner.rounds, self._tick, self._tidy):
                 tasks.start_soon(work)
             runner.hub.open()
             self._ask_first()
@@ -162,6 +163,11 @@ class Life:
             elif time.monotonic() - self._used >= self._idle_seconds:
                 self.why = IDLE
                 self.source.close()
+
+    async def _tidy(self) -> None:
+        """Remove what is kept of sessions that ended long ago: whoever begins one does so."""
+        days = self._kept_days
+        await anyio.to_thread.run_sync(registry.tidy, os.environ, days, abandon_on_cancel=True)
 
 
 def bound_stderr(descriptor: int = 2) -> None:

@@ -60,7 +60,7 @@ def say_message(
         return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
     frames[:0] = [{"kind": "take"}] if take else []
-    _done(one, ask_once(one.session, frames, os.environ), "--take drives it from here")
+    _done(one, ask_once(one.session, frames, os.environ, client="shim bridge say"), "--take drives it from here")
     say(f"said to {one.id}")
 
 
@@ -101,7 +101,8 @@ def answer_question(
         decision = _always(one, question, asked.get(question, {}))
     if given:
         decision["updatedInput"] = _input(given)
-    heard = ask_once(one.session, [{"kind": "answer", "question": question, "decision": decision}], os.environ)
+    frame = {"kind": "answer", "question": question, "decision": decision}
+    heard = ask_once(one.session, [frame], os.environ, client="shim bridge answer")
     _done(one, heard, "`shim bridge list --json` shows what is asked")
     for came in heard:
         if came["kind"] == "settled" and came["question"] == question and came["by"] != heard[0]["client"]:

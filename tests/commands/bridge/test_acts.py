@@ -107,7 +107,7 @@ def test_who_comes_too_late_is_told_who_was_first(desk, asking):
     first, second = sorted(done, key=lambda each: each.status)
     assert (first.status, second.status, second.stdout) == (0, 1, b"")
     how = "allow" if first.stdout == b"allowed\n" else "deny"
-    assert f"the question was settled already: {how}, by shim " in second.stderr
+    assert f"the question was settled already: {how}, by shim bridge answer" in second.stderr
 
 
 def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
