@@ -6,7 +6,7 @@ its host is begun here. Where none can be begun, the conversation is run as with
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shim.bridge import registry
 from shim.bridge.attach.own_turns import Wants
@@ -18,17 +18,20 @@ from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import going_on, played, prompts, terminator
-from shim.conversation.session_facts import state_events
+from shim.conversation.session_facts import named_servers, state_events
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.words import conversation_words
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.ids import parse_uuid
 from shim.process.environment import working_directory
+from shim.state.claude_settings import permissions
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
+    from shim.bridge.attach.frontend import Frontend
     from shim.bridge.link import Link
     from shim.channels.signals import Signals
     from shim.channels.stdin import Source
@@ -40,6 +43,9 @@ BUSY = (  # the real one's sentence (background page, B50)
     "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
 )
 FLAT = "the session {id} runs in the background, and the dialect {dialect} has no way to join it"
+NARROWER = "the session {id} runs in the background and cannot be kept to what this frontend forbids: {what}"
+INSTEAD = "`claude stop {id}` first, then the flags hold from the start; --fork-session branches off a copy"
+UNHEEDED = "no effect on the session {id}, which runs in the background already: {flags}\n"
 ALONE = "the conversation is run without the bridge: {why}\n"
 
 
@@ -261,13 +267,52 @@ class Attached:
         from shim.channels.stdout import Output, Stdout
 
         streams, asked = self._invocation.streams, prompts(self._invocation)
-        frontend = Frontend(self._wants(), one.session, fresh_uuid, asked=asked)
+        named = named_servers(self._invocation, str(one.facts["cwd"]))
+        inside = [name for name, server in named.items() if isinstance(server, dict) and server.get("type") == "sdk"]
+        frontend = Frontend(self._wants(), one.session, fresh_uuid, asked=asked, servers=inside)
         frontend.framed(link.welcome)
         if frontend.others_drive and frontend.busy:
             raise BusyError(BUSY.format(id=one.id))
+        leave = [] if own else await self._narrow(one, link, frontend)
         output = Output(streams.output_format, verbose=streams.verbose, stdout=Stdout())
-        loop = AttachLoop(frontend, link, output, prompt=prompt, source=source, ends=own)
+        loop = AttachLoop(frontend, link, output, prompt=prompt, source=source, ends=own, leave=leave)
         return await loop.run(signals.pending)
+
+    async def _narrow(self, one: Registered, link: "Link", frontend: "Frontend") -> "list[Mapping[str, Any]]":
+        """Have the session do what our flags forbid beyond its own, or refuse it; the frames that undo it."""
+        from shim.bridge.attach.narrower import narrower
+
+        environment, mode = os.environ, str(frontend.welcome.get("mode") or "default")
+        known = parse((registry.read_start(one.folder) or {}).get("arguments") or ())
+        cwd = str(one.facts["cwd"])
+        less = narrower(
+            self._invocation,
+            permissions(self._invocation, environment, cwd),
+            known,
+            permissions(known, environment, cwd),
+            mode,
+        )
+        if less.refused:
+            raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))
+        if less.unheeded:
+            tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
+        leave: list[Mapping[str, Any]] = []
+        if less.mode:
+            frontend.turns.begun_with = less.mode
+            error = await _ask(link, frontend, {"subtype": "set_permission_mode", "mode": less.mode})
+            if error:
+                what = f"--permission-mode {less.mode}: {error}"
+                raise FrontendError(NARROWER.format(id=one.id, what=what), hint=INSTEAD.format(id=one.id))
+            leave.append({"kind": "mode", "id": fresh_uuid(), "mode": mode})
+        if less.rules:
+            rules = {"deny": less.deny, "ask": less.ask}
+            error = await _ask(link, frontend, {"subtype": "apply_flag_settings", "settings": {"permissions": rules}})
+            if error:
+                what = f"{', '.join(less.sources)}: {error}"
+                raise FrontendError(NARROWER.format(id=one.id, what=what), hint=INSTEAD.format(id=one.id))
+        if less.model and (error := await _ask(link, frontend, {"subtype": "set_model", "model": less.model})):
+            tell(f"--model has no effect on the session {one.id}: {error}\n")
+        return leave
 
     def _wants(self) -> Wants:
         streams = self._invocation.streams
@@ -279,6 +324,23 @@ class Attached:
             terminator=ending,
             limit=self._settings.max_line_bytes,
         )
+
+
+async def _ask(link: "Link", frontend: "Frontend", request: Mapping[str, Any]) -> str:
+    """Have a request of ours answered; why it was refused, "" where it was done."""
+    if frontend.others_drive:
+        await link.send({"kind": "take", "id": fresh_uuid()})
+    identity = fresh_uuid()
+    await link.send({"kind": "request", "id": identity, "request": request})
+    async for said in link:
+        if said.get("id") == identity and said["kind"] in ("response", "refused"):
+            response = said.get("response") or {}
+            return str(said.get("text") or (response.get("error") if response.get("subtype") == "error" else "") or "")
+        before = len(frontend.lines)
+        frontend.framed(said)
+        if said["kind"] == "line":  # what follows from our flags; a run of its own would have begun with them
+            del frontend.lines[before:]
+    return "its host has ended"
 
 
 class _NoHostError(Exception):

@@ -5,7 +5,7 @@ lines for the frontend in `lines`, frames for the host in `frames`. Requests are
 would (contract sections 3 and 6).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from shim.bridge.attach.own_turns import OwnTurns, View, Wants
 from shim.core.claude.messages import NOW, read_line, read_message
@@ -31,7 +31,10 @@ class Frontend:
     `refusal` is why the session did not take the last message.
     """
 
-    def __init__(self, wants: Wants, session: str, mint: Callable[[], str], *, asked: bool) -> None:
+    def __init__(
+        self, wants: Wants, session: str, mint: Callable[[], str], *, asked: bool, servers: Sequence[str] = ()
+    ) -> None:
+        """`servers` are the MCP servers of its own process that its command line names."""
         self.turns = OwnTurns(wants, session, mint)
         self.lines: list[bytes] = []
         self.frames: list[Mapping[str, Any]] = []
@@ -44,6 +47,7 @@ class Frontend:
         self._wants = wants
         self._mint = mint
         self._asked = asked
+        self._servers = servers
         self._closed = False
         self._open: dict[str, object] = {}  # our id of a request → the frontend's
         self._answers: dict[str, str] = {}  # our id of an answer → the question
@@ -136,8 +140,11 @@ class Frontend:
             self._complain("Error: Missing request on control_request")
             return
         subtype, mine = request.get("subtype"), self._mint()
+        if subtype == INITIALIZE and self._servers:
+            inside = request.get("sdkMcpServers")
+            request = {**request, "sdkMcpServers": [*(inside if isinstance(inside, list) else ()), *self._servers]}
         if subtype == INITIALIZE and not any(request.get(key) for key in BROUGHT) and self.welcome.get(INITIALIZE):
-            current = {"current_permission_mode": self.welcome.get("mode") or "default"}
+            current = {"current_permission_mode": self.turns.mode or self.welcome.get("mode") or "default"}
             self._answer(identity, {**self.welcome[INITIALIZE], **current})
             return
         if len(self._open) >= OPEN_REQUESTS:

@@ -4,7 +4,7 @@ The host does what a conversation of our own would do; here lines and frames pas
 becomes of the host, every message of the frontend gets its one result.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -35,7 +35,7 @@ class AttachLoop(Loop):
 
     `prompt` is the one message of the command line, and `source` brings only answers then; without it the messages
     come from `source`. `ends`: the session is the frontend's own, and ends with it where it is ended on purpose.
-    `leave` gives the frames for the moment of leaving.
+    `leave` are frames for the moment of leaving.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class AttachLoop(Loop):
         prompt: str | None,
         source: Source | None,
         ends: bool,
-        leave: Callable[[], list[Mapping[str, Any]]] = list,
+        leave: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(output)
         self._frontend = frontend
@@ -208,7 +208,7 @@ class AttachLoop(Loop):
         if self._stopped_by is not None:
             await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
         answered = self._prompt is not None and not self._gone and self._stopped_by is None
-        frontend.frames += self._leave()
+        frontend.frames += self._leave
         if self._ends and (stopped or answered) and not frontend.others_drive:
             frontend.end()
         elif stopped and runs and not frontend.others_drive:

@@ -46,6 +46,8 @@ class OwnTurns:
     """The frontend's view of the session's turns.
 
     `mint` gives a fresh uuid. `driving`: the frontend drives, so that a turn without a message is its own too.
+    `mode` is the session's last permission mode, "" before it was said;
+    `begun_with` the one that its own flags ask for, whose change it is not told.
     `waiting` are the uuids of its messages that have no result yet, `taken` those that the turn answers. `result` is
     the last result that it was said, and its line.
     """
@@ -56,6 +58,7 @@ class OwnTurns:
         self.taken: set[str] = set()
         self.result: Mapping[str, Any] = {}
         self.result_line = b""
+        self.mode = self.begun_with = ""
         self.view = View.BETWEEN
         self._wants = wants
         self._session = session
@@ -90,6 +93,8 @@ class OwnTurns:
         line = read_line(raw)
         if not isinstance(line, dict):
             return []
+        if isinstance(mode := line.get("permissionMode"), str) and line.get("type") == "system":
+            self.mode = mode
         match line.get("type"), line.get("subtype"):
             case ("system", "session_state_changed") | ("message_stop", _):
                 return []  # each frontend has its own
@@ -100,6 +105,9 @@ class OwnTurns:
             case ("user", _) if line.get("isReplay") is True:
                 return self._echo(raw, line.get("uuid"))
         if self.view is View.BETWEEN:
+            if self.begun_with and line.get("subtype") == "status" and line.get("permissionMode") == self.begun_with:
+                self.begun_with = ""
+                return []
             return [self._fit(raw)] if self.driving else []
         if self.view is View.OPEN:
             self._hold(raw)

@@ -119,6 +119,7 @@ class Launcher:
         self.report: ReportFile | None = None  # of the child that was started last
         self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
         self._open_pen = pen
+        facts.unkept.append(self.unkept)
         self.child_environment = child_environment(vendor, setup.own, setup.environment)
         self.program = Program(setup, self.child_environment)
         self._schema = AnswerSchema(setup)
@@ -221,6 +222,7 @@ class Launcher:
         request = self._request(prompt)
         self._check(request)
         standing.asked, standing.mode = self.vendor.enforcement.asks(request), request.permission_mode
+        standing.narrowing = self.policy.narrowing
         request = self.program.probed(request)
         launch, setup = self.vendor.launch(request), self.setup
         added = (*setup.own.args, *extra_arguments(setup.environment))
@@ -359,6 +361,13 @@ class Launcher:
             from shim.core.vendor.binding import check
 
             check(self.vendor, self.policy, request, late=self.setup.own.late_denials)
+
+    def unkept(self, policy: "Policy") -> str:
+        """Why the vendor would not keep other rules in this conversation; "" if it would."""
+        from shim.core.vendor.binding import unkept
+
+        listens = self.standing.listens or self.facts.serving.asks
+        return unkept(self.vendor, policy, self.request._replace(permission_mode=self.facts.mode, listens=listens))
 
     def report_folder(self) -> str | None:
         """Where the child may write about its run: not where it may be on another machine."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from shim.core.claude.permissions import Decision
+    from shim.core.policy.rules import Rule
     from shim.core.turn.terms import Structured
     from shim.recording.recorder import Recorder
     from shim.state.spill import Spill
@@ -127,6 +128,7 @@ class Standing:
     prefixed   the session was told the system prompts, in front of its first message
     answered   a message was answered
     asked      the tools that the last child asks about before they run
+    narrowing  the rules that narrow, of which it was told those that it can be told
     mode       the permission mode that it was started in
     mode_file  the file from which a hook of ours learns the mode; "" where there is none
     changes    the mode may change while a message is answered
@@ -143,6 +145,7 @@ class Standing:
         self.started = self.listens = self.prefixed = self.answered = False
         self.tried: tuple[Tried, ...] = ()
         self.asked: frozenset[str] = frozenset()
+        self.narrowing: tuple[Rule, ...] = ()
         self.mode = self.mode_file = ""
         self.changes = False
         self.told: str | None = None

@@ -89,6 +89,12 @@ class SpeakingDriver(ChildDriver):
         self._speech.follow(self.launcher.session)
         await self._tell(child, self._speech.interrupt())
 
+    def _outdated_rules(self) -> bool:
+        from shim.core.vendor.binding import outdated
+
+        standing = self.launcher.standing
+        return outdated(self.launcher.vendor, standing.narrowing, self.launcher.policy.narrowing, standing.asked)
+
     async def change(self, chosen: Chosen) -> None:
         """Tell the child that runs; the next one is started with it."""
         vendor, (what, value), relaunch = self.launcher.vendor, chosen, False
@@ -97,6 +103,8 @@ class SpeakingDriver(ChildDriver):
             relaunch = vendor.judged(mode) != vendor.judged(self.launcher.standing.mode)
             # With rules, how a vendor is launched depends on the mode.
             said = None if self.launcher.policy.ruled and vendor.enforcement.judged else self._speech.mode(mode)
+        elif what == "rules":  # a child was told those of its start, and asks about what these are about
+            said, relaunch = b"", self._outdated_rules()
         else:
             said = self._speech.model(value) if what == "model" else self._speech.effort(value)
         if self._child is not None:

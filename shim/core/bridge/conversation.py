@@ -50,6 +50,7 @@ class Conversation:
         self.initialize: Any = None
         self.init: Any = None
         self.ended = False
+        self.narrower: Client | None = None  # whose rules hold beside the session's own, while it is here
         self.waiting: dict[str, int] = {}
         self.messages = Bounded[tuple[str, str], bool](IDS)
         self.done = Bounded[tuple[int, str], bytes](IDS)
@@ -124,6 +125,13 @@ class Conversation:
         for question in list(self.questions.open.values()):
             message = UNASKED.format(tool=question.request.get("tool_name"))
             self.settle(question.question, None, "deny", denial(question, message))
+
+    def widen(self) -> None:
+        """The rules of the client that has gone hold no longer; the session's own do."""
+        self.narrower = None
+        permissions: Mapping[str, list[str]] = {"deny": [], "ask": []}
+        request = {"subtype": "apply_flag_settings", "settings": {"permissions": permissions}}
+        self.request(request, Request(None, "", "apply_flag_settings"))
 
     def forward(self, ask: Ask) -> None:
         """Put a request of the session's to the client whose it is, or answer it."""

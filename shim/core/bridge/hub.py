@@ -112,6 +112,8 @@ class Hub:
         self._it.requests.left(gone)
         for ask in self._it.asks.left(gone):
             self._it.forward(ask._replace(client=None))
+        if self._it.narrower is gone:
+            self._it.widen()
         if self._it.roles.driver is gone:
             self._it.give(None)
         self._it.deny_unheard()

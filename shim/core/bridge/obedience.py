@@ -184,6 +184,8 @@ class Obedience:
         it.request(body, Request(client, mark, body["subtype"], body=True))
         if body["subtype"] == "initialize":
             it.asks.brought(client, body)
+        if body["subtype"] == "apply_flag_settings" and _narrows(body.get("settings")):
+            it.narrower = client
         if body["subtype"] == "interrupt":
             it.settle_all(client.name, "interrupt")
         return False
@@ -201,3 +203,9 @@ class Obedience:
         client.deaf = True
         self._it.deny_unheard()
         return True
+
+
+def _narrows(settings: object) -> bool:
+    """Whether the settings of a request have rules that narrow."""
+    permissions = settings.get("permissions") if isinstance(settings, dict) else None
+    return isinstance(permissions, dict) and bool(permissions.get("deny") or permissions.get("ask"))

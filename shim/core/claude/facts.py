@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.argv.models import DEFAULT, LEVELS, claudes
-from shim.core.policy.policy import ANSWER, BYPASS, MODES, Policy, Verdict
+from shim.core.policy.policy import ANSWER, BYPASS, FLAGS, MODES, Policy, Verdict
 from shim.core.policy.rules import read_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,6 +106,7 @@ class Facts:
     servers       the MCP servers that live in the frontend's process
     given_servers the other MCP servers: name → configuration; `later_servers` are those that `initialize` named
     unreachable   why the vendor cannot reach a server in the frontend's process
+    unkept        each says why a vendor would not keep a policy before a call runs; "" where it would
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Facts:
         self.given_servers: Mapping[str, Any] = {}
         self.later_servers: frozenset[str] = frozenset()
         self.unreachable = ""
+        self.unkept: list[Callable[[Policy], str]] = []
         self.transcript = ""
         self.known_model = ""
         self.system_prompt: str | None = None
@@ -219,6 +221,24 @@ class Facts:
                 policy.open(change.directories)
             else:
                 policy.close(change.directories)
+
+    def narrow(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
+        """Rules of the flag settings, in the place of those before; whether they are others.
+
+        ValueError for rules that a vendor would not keep, with the reason; then nothing has changed.
+        """
+        if self.policy is None:
+            if any((*deny, *ask)):
+                raise ValueError(f"{self.vendor} takes no rules in the middle of a session")
+            return False
+        rules = {"deny": read_rules(deny, source=FLAGS), "ask": read_rules(ask, source=FLAGS)}
+        narrower = self.policy.narrowed(rules, FLAGS)
+        if narrower.narrowing == self.policy.narrowing:
+            return False
+        if why := next((why for unkept in self.unkept if (why := unkept(narrower))), ""):
+            raise ValueError(why)
+        self.policy.deny, self.policy.ask = narrower.deny, narrower.ask
+        return True
 
     def suggested(self, tool: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The updates of permissions that would have allowed a call."""

@@ -17,6 +17,7 @@ BYPASS = "bypassPermissions"
 MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS)
 NEVER_ASKED = ("plan", "dontAsk")  # no question of these modes may let a change run
 ANSWER = "an answer"  # where a rule comes from that a person added while the conversation ran
+FLAGS = "flag settings"  # of a frontend that drives the session now, for as long as it says so
 STRUCTURED = "StructuredOutput"  # the call that carries an answer to --json-schema; no rule takes it away
 ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer
 NARROWING_RULES = 10_000
@@ -123,6 +124,15 @@ class Policy:
         """Work in fewer folders again."""
         gone = frozenset(directories)
         self.place = self.place._replace(directories=tuple(one for one in self.place.directories if one not in gone))
+
+    def narrowed(self, rules: Mapping[str, Iterable[Rule]], source: str) -> "Policy":
+        """The policy with these rules "deny" and "ask" in the place of those that came from the same source."""
+        import copy
+
+        narrower = copy.copy(self)
+        narrower.deny = _bounded((*(one for one in self.deny if one.source != source), *rules.get("deny", ())))
+        narrower.ask = _bounded((*(one for one in self.ask if one.source != source), *rules.get("ask", ())))
+        return narrower
 
     def widened(self, allow: Iterable[Rule] = (), directories: Iterable[str] = ()) -> "Policy":
         """The policy with more rules that allow, and more folders to work in."""

@@ -118,6 +118,24 @@ def removed(vendor: Vendor, policy: Policy) -> tuple[str, ...]:
     return tuple(sorted(gone))
 
 
+def unkept(vendor: Vendor, policy: Policy, request: Request) -> str:
+    """Why a vendor would not keep a policy in the middle of a conversation; "" if it would."""
+    try:
+        check(vendor, policy, request._replace(policy=policy, removed=removed(vendor, policy)), late=False)
+    except ModeError as error:
+        return str(error)
+    return ""
+
+
+def outdated(vendor: Vendor, before: tuple[Rule, ...], now: tuple[Rule, ...], asked: frozenset[str]) -> bool:
+    """Whether a child that was told the rules `before` has to be told those of now by its start.
+
+    It need not where it asks before each call that a new rule is about; `asked` are the tools that it asks about.
+    """
+    lifted = any(rule not in now for rule in before)
+    return lifted or any(rule not in before and not concerned(vendor, rule) <= asked for rule in now)
+
+
 def _refusal(vendor: Vendor, rule: str, source: str) -> ModeError:
     return ModeError(
         f"{vendor.name} cannot be kept to {rule} ({source}) before a call runs",

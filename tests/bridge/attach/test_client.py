@@ -15,7 +15,19 @@ from shim.bridge import registry
 from shim.bridge.link import connect_blocking
 from shim.core.bridge.frames import WATCH
 from tests.conversation.test_conversation import CONVERSE, U, request, responses, results, user
-from tests.conversation.test_two_way import ASKING, HELLO, INIT, answer, asks, calls, question, result, returns, says
+from tests.conversation.test_two_way import (
+    ASKING,
+    HELLO,
+    INIT,
+    answer,
+    asks,
+    calls,
+    question,
+    result,
+    returns,
+    says,
+    told,
+)
 
 BRIDGE = {"SHIM_BRIDGE": "1"}
 STAYS = ["hear", "never"]
@@ -196,3 +208,45 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
     assert done.result["is_error"] and done.result["errors"][0].startswith("Error: That session is running")
     assert (text.status, text.stdout) == (1, b"") and copy
     assert [line["result"] for line in results(done)[:-1]] == []
+
+
+def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(living):
+    """The child was told no rules, and asks about fewer calls without them: the next one is told."""
+    record = ["record", str(living.box.recording)]
+    first = [HELLO, ["hear", "one"], turn("First."), STAYS]
+    denied = ["out", ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
+    living.environment["SHIM_BIN"] = living.box.fakes(first, [*ASKING_CHILD[:4], record, denied, STAYS])
+    one, _ = begun(living)
+    with talk(living, *ASKING, "--resume", one.session, "--disallowedTools", "Bash(touch:*)") as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    (decided,) = [line["response"]["response"] for line in told(living.box) if line["type"] == "control_response"]
+    assert decided["behavior"] == "deny" and not any(line["type"] == "control_request" for line in done.lines)
+    assert done.result.get("result") == "Ok.", done.result
+    assert living.now(one).facts["pid"] == one.facts["pid"]
+
+
+def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_names(living):
+    one, _ = begun(living)
+    done = living.claude("-p", "two", "--resume", one.session, "--tools", "Read", *STREAM)
+    assert done.status == 1 and done.result["is_error"]
+    assert "--tools leaves fewer tools" in done.stderr and f"claude stop {one.id}" in done.stderr
+
+
+def test_flags_that_have_no_effect_on_a_living_session_are_named(living):
+    one, _ = begun(living)
+    done = living.claude("-p", "two", "--resume", one.session, "--max-turns", "3", "--add-dir", "/tmp")
+    assert (done.status, done.stdout) == (0, b"Second.\n")
+    assert done.stderr.endswith("which runs in the background already: --add-dir, --max-turns\n")
+
+
+def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(living):
+    living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
+    one, _ = begun(living)
+    with talk(living, "--resume", one.session, "--permission-mode", "plan") as running:
+        running.say(request("r1", "initialize"))
+        done = running.hang_up()
+    assert responses(done)["r1"]["response"]["current_permission_mode"] == "plan"
+    assert [line["type"] for line in done.lines] == ["control_response"]
+    with connect_blocking(one.session, living.variables, role=WATCH) as watcher:
+        assert watcher.welcome["mode"] == "default"

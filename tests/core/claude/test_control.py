@@ -588,3 +588,26 @@ def test_a_complaint_is_short_and_nothing_that_a_terminal_obeys(role):
     one.receive(json.dumps({"type": "user", "message": {"role": role, "content": "hi"}}).encode())
     (complaint,) = one.complaints
     assert len(complaint) < 200 and complaint == printable(complaint)
+
+
+def narrow(one, **permissions):
+    return ask(one, "apply_flag_settings", settings={"permissions": permissions})
+
+
+def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
+    one = control(policy=policy(deny=["Read"]))
+    assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == [Chosen("rules", None)]
+    assert one.ask(TOUCH).allow is False
+    assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == []
+    assert narrow(one, deny=[], ask=[])[1] == [Chosen("rules", None)]
+    assert one.ask(TOUCH) is None and [rule.tool for rule in one.facts.policy.narrowing] == ["Read"]
+
+
+def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
+    one = control(policy=policy())
+    one.facts.unkept.append(lambda narrower: f"cannot be kept to {narrower.deny[0]}" if narrower.deny else "")
+    (said, *_), wishes = narrow(one, deny=["Bash"])
+    assert said["response"]["error"] == "Cannot apply settings: cannot be kept to Bash" and wishes == []
+    assert one.facts.policy.narrowing == ()
+    (said, *_), _ = narrow(control(), deny=["Bash"])
+    assert said["response"]["subtype"] == "error"

@@ -110,12 +110,25 @@ def _get_settings(frontend: Frontend, request: Asked) -> Body:
 
 
 def _apply_settings(frontend: Frontend, request: Asked) -> Body:
-    """Of the settings of a session only the effort is a vendor's too; a level that is none changes nothing."""
+    """Of the settings of a session the effort is a vendor's too, and rules that narrow are kept for it.
+
+    A level that is none changes nothing.
+    """
     settings = request.get("settings")
+    permissions = settings.get("permissions") if isinstance(settings, dict) else None
+    if isinstance(permissions, dict):
+        try:
+            frontend.facts.narrow(_texts(permissions.get("deny")), _texts(permissions.get("ask")))
+        except ValueError as error:
+            raise RefusalError(f"Cannot apply settings: {error}") from None
     if isinstance(settings, dict) and "effortLevel" in settings:
         said = settings["effortLevel"]
         frontend.facts.effort = None if said is None else level(said) or frontend.facts.effort
     return None
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str) and one] if isinstance(value, list) else []
 
 
 def _list_models(frontend: Frontend, request: Asked) -> Body:

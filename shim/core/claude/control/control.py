@@ -113,7 +113,7 @@ class Control(Lines):
         subtype = request.get("subtype")
         if subtype == "interrupt":
             return self._interrupt(identity)
-        effort = self.facts.effort
+        effort, narrowing = self.facts.effort, self._narrowing
         answer = ANSWERS.get(subtype) if isinstance(subtype, str) else None
         try:
             if answer is None:
@@ -123,8 +123,9 @@ class Control(Lines):
             self._refuse(identity, refusal)
             return []
         self._answer(identity, body)
+        rules: list[Wish] = [] if self._narrowing == narrowing else [Chosen("rules", None)]
         if self.facts.effort != effort:
-            return [Chosen("effort", self.facts.effort)]
+            return [Chosen("effort", self.facts.effort), *rules]
         if subtype == "set_model":
             return [Chosen("model", self.facts.model)]
         if subtype == "set_permission_mode":
@@ -132,7 +133,12 @@ class Control(Lines):
             return [Chosen("mode", self.facts.mode)]
         if subtype == "rename_session":
             self.system("session_title_changed", title=request.get("title"))
-        return []
+        return rules
+
+    @property
+    def _narrowing(self) -> object:
+        """The rules that keep a call from running unasked."""
+        return None if self.facts.policy is None else self.facts.policy.narrowing
 
     def _interrupt(self, identity: object) -> list[Wish]:
         asking = bool(self._asked)

@@ -8,7 +8,10 @@ class Interrupt(NamedTuple): ...
 
 
 class Chosen(NamedTuple):
-    """Another "model", "mode" or "effort" from the next request on; None is the vendor's own."""
+    """Another "model", "mode" or "effort" from the next request on; None is the vendor's own.
+
+    "rules": others narrow than before, and `value` says nothing.
+    """
 
     what: str
     value: str | None

@@ -1,0 +1,120 @@
+"""What the flags of a frontend forbid that the session which it joins does not: nobody's narrower flags are dropped."""
+
+from shim.conversation.invocation import mode_of
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import FLAGS
+from shim.core.policy.rules import Rule, read_rules
+from shim.core.policy.sources import NARROWEST_FIRST, Settled
+from shim.core.reading.typed import NamedTuple
+
+# Fields of flags that a session which lives cannot be given any more, and that forbid no call: a word for each.
+UNHEEDED = (
+    *("allowed_tools", "add_dirs", "mcp_config", "strict_mcp_config", "max_turns", "max_budget_usd"),
+    *("max_thinking_tokens", "thinking", "effort", "fallback_model", "system_prompt", "system_prompt_file"),
+    *("append_system_prompt", "append_system_prompt_file", "skip_permissions", "allow_skip_permissions"),
+)
+
+
+class Narrower(NamedTuple):
+    """What is to hold in the session while the frontend drives it.
+
+    mode      a permission mode that lets less run than that of the session; "" for none
+    model     a model that the session did not begin with; "" for none
+    deny      rules, as Claude writes them
+    ask       likewise
+    sources   where the rules come from, for a sentence
+    refused   what can be honoured by no session that lives, each for a sentence
+    unheeded  flags that have no effect on it
+    """
+
+    mode: str = ""
+    model: str = ""
+    deny: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    unheeded: tuple[str, ...] = ()
+
+    @property
+    def rules(self) -> bool:
+        return bool(self.deny or self.ask)
+
+
+def narrower(asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str) -> Narrower:
+    """What `asked` forbids beyond `known`, with which the session began; `mode` is the session's now.
+
+    The settings files of both are those of now: what a file says to both is the session's own already.
+    """
+    deny = _more(_denied(asked, settled), _denied(known, known_settled))
+    ask = _more(settled.ask, known_settled.ask)
+    if asked.rules.allowed_tools:  # who says nothing takes the session as it is
+        own = (read_rules(one.rules.allowed_tools, source="--allowedTools") for one in (known, asked))
+        ask += _more(*own)
+    given = asked.permissions.permission_mode is not None or asked.permissions.skip_permissions
+    wanted = mode_of(asked) if given else mode
+    less = _rank(wanted) < _rank(mode)
+    unheeded = _unheeded(asked, known)
+    if _rank(wanted) > _rank(mode) and not asked.permissions.skip_permissions:
+        unheeded += ("--permission-mode",)
+    return Narrower(
+        mode=wanted if less else "",
+        model=asked.model if asked.model and asked.model != known.model else "",
+        deny=tuple(map(_text, deny)),
+        ask=tuple(map(_text, ask)),
+        sources=tuple(dict.fromkeys(rule.source for rule in (*deny, *ask))),
+        refused=tuple(_refused(asked, settled, known, known_settled, mode)),
+        unheeded=unheeded,
+    )
+
+
+def _refused(asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str) -> list[str]:
+    found, only = [], asked.rules.tools
+    if only is not None and not (known.rules.tools is not None and set(known.rules.tools) <= set(only)):
+        found.append("--tools leaves fewer tools")
+    hooks = {hook.source for hook in settled.hooks if hook not in known_settled.hooks}
+    found += [f"a hook in {source} judges calls" for source in sorted(hooks)]
+    if asked.json_schema is not None and asked.json_schema != known.json_schema:
+        found.append("--json-schema asks for another answer")
+    if asked.permissions.restricted and not known.permissions.restricted:
+        found.append("--restricted forbids more")
+    if settled.forbids and mode == NARROWEST_FIRST[-1]:
+        found.append(f"{settled.forbids} forbids the mode {mode}")
+    return found
+
+
+def _denied(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
+    return (*read_rules(invocation.rules.disallowed_tools, source="--disallowedTools"), *settled.deny)
+
+
+def _more(rules: tuple[Rule, ...], known: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules that are about something else than the known ones."""
+    same = {(rule.tool, rule.content, rule.base) for rule in known}
+    whole = {rule.tool for rule in known if rule.content is None}
+    return tuple(rule for rule in rules if (rule.tool, rule.content, rule.base) not in same and rule.tool not in whole)
+
+
+def _text(rule: Rule) -> str:
+    """A rule as words that mean the same in the session's folder."""
+    content = rule.content
+    if content is not None and rule.base and content.startswith("/") and not content.startswith("//"):
+        return f"{rule.tool}(/{rule.base}{content})"
+    return str(rule)
+
+
+def _rank(mode: str) -> int:
+    return NARROWEST_FIRST.index(mode) if mode in NARROWEST_FIRST else len(NARROWEST_FIRST)
+
+
+def _unheeded(asked: Invocation, known: Invocation) -> tuple[str, ...]:
+    """The flags that would have widened or changed the session, each by its name."""
+    return tuple(_name(field) for field in UNHEEDED if _new(asked.flag(field), known.flag(field)))
+
+
+def _new(value: object, known: object) -> bool:
+    if isinstance(value, tuple) and isinstance(known, tuple):
+        return bool(set(value) - set(known))
+    return bool(value) and value != known
+
+
+def _name(field: str) -> str:
+    return next(word.rstrip(",") for word in FLAGS[field].split() if word.startswith("--"))

@@ -1,0 +1,84 @@
+"""What the flags of a frontend forbid beyond those of the session that it joins."""
+
+import pytest
+
+from shim.bridge.attach.narrower import Narrower, narrower
+from shim.core.claude.argv.parse import parse
+from shim.core.policy.rules import read_rules
+from shim.core.policy.settings_hooks import SettingsHook
+from shim.core.policy.sources import Settled
+
+NO_FILES = Settled()
+
+
+def less(asked="", known="", mode="default", settled=NO_FILES, known_settled=NO_FILES):
+    return narrower(parse(asked.split()), settled, parse(known.split()), known_settled, mode)
+
+
+@pytest.mark.parametrize(
+    ("asked", "known"),
+    [
+        ("", "--permission-mode acceptEdits --disallowedTools Bash --allowedTools Read"),
+        ("--disallowedTools Bash", "--disallowedTools Bash,Read"),
+        ("--disallowedTools Bash(rm:*)", "--disallowedTools Bash"),
+        ("--tools Read,Edit", "--tools Read"),
+        ("--model opus --allowedTools Read", "--model opus --allowedTools Read"),
+    ],
+)
+def test_flags_that_forbid_no_more_ask_for_nothing(asked, known):
+    assert less(asked, known) == Narrower()
+
+
+def test_calls_that_the_frontend_denies_are_denied_in_the_session():
+    found = less("--disallowedTools AskUserQuestion,Bash(rm:*)", "--disallowedTools Read")
+    assert found == Narrower(deny=("AskUserQuestion", "Bash(rm:*)"), sources=("--disallowedTools",))
+
+
+def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
+    rules = read_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
+    found = less(settled=Settled(deny=rules[:1], ask=rules[1:]))
+    assert found == Narrower(deny=("Read(//home/me/secret/**)",), ask=("Bash",), sources=("--settings",))
+    assert less(settled=Settled(ask=rules), known_settled=Settled(ask=rules)) == Narrower()
+
+
+def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_about():
+    found = less("--allowedTools Read", "--allowedTools Read,Bash(git:*)")
+    assert found == Narrower(ask=("Bash(git:*)",), sources=("--allowedTools",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "mode", "chosen", "unheeded"),
+    [
+        ("--permission-mode plan", "default", "plan", ()),
+        ("--permission-mode default", "acceptEdits", "default", ()),
+        ("--permission-mode manual", "default", "", ()),
+        ("--permission-mode acceptEdits", "default", "", ("--permission-mode",)),
+        ("--dangerously-skip-permissions", "default", "", ("--dangerously-skip-permissions",)),
+        ("", "acceptEdits", "", ()),
+    ],
+)
+def test_a_mode_that_lets_less_run_is_chosen_and_a_wider_one_is_not_given(asked, mode, chosen, unheeded):
+    assert less(asked, mode=mode) == Narrower(mode=chosen, unheeded=unheeded)
+
+
+def test_what_only_widens_or_changes_the_session_is_named():
+    asked = "--allowedTools Bash --mcp-config {} --max-turns 3 --append-system-prompt x --add-dir /d"
+    found = less(asked, "--add-dir /d")
+    assert found == Narrower(unheeded=("--allowedTools", "--mcp-config", "--max-turns", "--append-system-prompt"))
+    assert narrower(parse(["--system-prompt", ""]), NO_FILES, parse([]), NO_FILES, "default") == Narrower()
+
+
+def test_another_model_is_asked_for():
+    assert less("--model small", "--model large").model == "small"
+
+
+def test_what_no_living_session_can_be_kept_to_is_refused():
+    hook = SettingsHook("Bash", "./judge", source="--settings")
+    assert less("--tools Read", settled=Settled(hooks=(hook,))).refused == (
+        "--tools leaves fewer tools",
+        "a hook in --settings judges calls",
+    )
+    assert less("--json-schema {}").refused == ("--json-schema asks for another answer",)
+    assert less("--restricted").refused == ("--restricted forbids more",)
+    forbids = Settled(forbids="managed")
+    assert less(mode="bypassPermissions", settled=forbids).refused == ("managed forbids the mode bypassPermissions",)
