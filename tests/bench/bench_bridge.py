@@ -331,7 +331,7 @@ def start(table: Table, rounds: int) -> None:
             for name, words in ways.items():
                 began = time.perf_counter()
                 subprocess.run(
-                    words(),
+                    words,
                     env=here.environment,
                     cwd=here.cwd,
                     stdin=subprocess.DEVNULL,

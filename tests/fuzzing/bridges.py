@@ -47,6 +47,7 @@ SMALL = {  # module, limit → its value here
     (client, "QUEUE_BYTES"): 2000,
     (audience, "BATCH_LINES"): 4,
     (audience, "BATCH_BYTES"): 700,
+    (audience, "RECENT_BYTES"): 1500,
     (open_block, "OPEN_BYTES"): 900,
     (questions, "OPEN"): 4,
 }

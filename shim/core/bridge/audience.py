@@ -4,7 +4,9 @@ A client reads the log until it has come to its end; from then on it is told wha
 too slowly goes back to the log, and is told so.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from shim.core.bridge.client import Client, Item
@@ -16,6 +18,7 @@ from shim.core.bridge.questions import Outcome, Question, Questions
 
 BATCH_LINES = 256  # that are read from the log at once for a client
 BATCH_BYTES = 512 * 1024
+RECENT_BYTES = 1024 * 1024  # of the last lines, kept for those who fall behind a little: many of them cost no reading
 CLIENTS = 256  # at once; more are no persons
 HELLO_SECONDS = 10.0  # that a client has for its first frame
 
@@ -42,6 +45,8 @@ class Audience:
         self._questions = questions
         self._facts = facts
         self._ready: dict[int, None] = {}
+        self._recent = deque[Spoken]()  # whole lines
+        self._recent_bytes = 0
 
     def __iter__(self) -> Iterator[Client]:
         """Those who have said hello."""
@@ -116,6 +121,7 @@ class Audience:
         if not spoken:
             return
         whole = [each for each in spoken if each.number]
+        self._keep(whole)
         both, numbered = _joined(spoken), _joined(whole)
         last = whole[-1].number if whole else 0
         for client in self.clients.values():
@@ -131,6 +137,13 @@ class Audience:
                     client.push(item)
                     client.cursor = last or client.cursor
                 self._ready[client.number] = None
+
+    def _keep(self, whole: Sequence[Spoken]) -> None:
+        """Keep the last lines."""
+        self._recent.extend(whole)
+        self._recent_bytes += sum(len(each.data) for each in whole)
+        while self._recent_bytes > RECENT_BYTES:
+            self._recent_bytes -= len(self._recent.popleft().data)
 
     def _unmuted(self, client: Client, spoken: Sequence[Spoken]) -> Item:
         """Lines without the rest of a block whose beginning a client was not told."""
@@ -194,11 +207,19 @@ class Audience:
 
     def read_on(self, client: Client) -> None:
         """A client that is not in sync goes on with the log, or has come to its end."""
-        if client.cursor < self.number:
+        if client.cursor >= self.number:
+            self._in_sync(client)
+        elif self._recent and client.cursor + 1 >= self._recent[0].number:
+            begin, size, batch = client.cursor + 1 - self._recent[0].number, 0, list[Spoken]()
+            for line in islice(self._recent, begin, begin + BATCH_LINES):
+                batch.append(line)
+                size += len(line.data)
+                if size >= BATCH_BYTES:
+                    break
+            self._retell(client, batch)
+        else:
             client.reading = client.cursor
             self._commands.append(Read(client.number, client.cursor, BATCH_LINES, BATCH_BYTES))
-        else:
-            self._in_sync(client)
 
     def replayed(self, number: int, after: int, entries: Sequence[Entry]) -> None:
         """What a read behind `after` has found."""
@@ -206,24 +227,28 @@ class Audience:
         if client is None or client.reading != after or client.dropped:
             return
         client.reading = None
-        said = list[bytes]()
-        for entry in entries:
-            if entry.number <= client.cursor or entry.number > self.number:
+        self._retell(client, [Spoken(line_frame(*entry), entry.number) for entry in entries])
+
+    def _retell(self, client: Client, lines: Sequence[Spoken]) -> None:
+        """Tell a client lines of the log; without any, all that it has not seen is lost."""
+        said, first = list[bytes](), client.cursor + 1
+        for line in lines:
+            if line.number <= client.cursor or line.number > self.number:
                 continue
-            if entry.number > client.cursor + 1:
-                said.append(_lost(client.cursor + 1, entry.number - 1))
-            said.append(line_frame(*entry))
-            client.cursor = entry.number
-            if entry.number == client.mark:
-                client.push(Item(b"".join(said), len(said), after + 1))
-                said, after = [], entry.number
+            if line.number > client.cursor + 1:
+                said.append(_lost(client.cursor + 1, line.number - 1))
+            said.append(line.data)
+            client.cursor = line.number
+            if line.number == client.mark:
+                client.push(Item(b"".join(said), len(said), first))
+                said, first = [], line.number + 1
                 self._synced(client)
-        if not entries:
+        if not lines:
             said.append(_lost(client.cursor + 1, self.number))
             client.cursor = self.number
         if said:
-            client.push(Item(b"".join(said), len(said), after + 1))
-        self._ready[number] = None
+            client.push(Item(b"".join(said), len(said), first))
+        self._ready[client.number] = None
         if client.cursor >= self.number:
             self._in_sync(client)
         elif not client.full:

@@ -67,13 +67,13 @@ def test_a_cursor_that_is_not_there_is_told_a_gap_and_the_whole_log():
 
 
 def test_lines_that_the_log_has_dropped_are_a_gap():
-    play = Play()
-    play.said(*[SAID] * 4)
-    play.log.first = 3
+    log = MemoryLog()
+    Play(log).said(*[SAID] * 4)
+    log.first, play = 3, Play(log)
     frames = play.join(1)
     assert kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
     assert of_kind(frames, "gap") == [{"from": 1, "to": 2, "reason": "lost"}]
-    play.log.first = 9
+    log.first = 9
     assert kinds(play.join(2)) == ["welcome", "gap", "synced"]
 
 
@@ -93,6 +93,15 @@ def test_a_slow_client_is_told_a_gap_and_goes_on_from_the_log():
     assert numbers(frames) == list(range(1, 301))
     play.said(SAID)
     assert numbers(play.read(1)) == [301]
+
+
+def test_who_is_a_little_behind_costs_no_reading_of_the_log():
+    play = Play()
+    play.join(1)
+    for _ in range(300):
+        play.said(SAID)
+    play.log.entries.clear()
+    assert numbers(play.read(1)) == list(range(1, 301))
 
 
 def test_a_slow_client_costs_a_bounded_amount():
