@@ -70,6 +70,7 @@ bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/e2e/bench_real.py
 	@$(BIN)/python tests/e2e/bench_drivers.py
 	@$(BIN)/python tests/e2e/bench_export.py
+	@$(BIN)/python tests/e2e/bench_page.py
 
 # Seconds for both fuzzers together; FUZZ_SECONDS=3600 for a long night.
 FUZZ_SECONDS ?= 600

@@ -37,8 +37,11 @@ class Drawing:
         """The first line of the first prompt."""
         return self._exported.title
 
-    def line(self, at: int, line: bytes) -> list[dict[str, Any]]:
-        """The steps that a numbered line changes, as they are now. `at` is in ms since 1970."""
+    def line(self, at: int, line: bytes) -> list[Sheet]:
+        """The steps that a numbered line changes, by their numbers. `at` is in ms since 1970.
+
+        `step_of` draws one. Most steps of a long session are never drawn: Markdown is what costs.
+        """
         event = _object(line)
         if event is None:
             return []
@@ -49,9 +52,9 @@ class Drawing:
             changes = self.story.prompt(seconds, message.get("content"))
         else:
             changes = self.story.event(seconds, event)
-        return self._drawn(seconds, changes)
+        return self._touched(seconds, changes)
 
-    def _drawn(self, at: float, changes: Iterable[Change]) -> list[dict[str, Any]]:
+    def _touched(self, at: float, changes: Iterable[Change]) -> list[Sheet]:
         touched: dict[int, Sheet] = {}
         for change in changes:
             sheet = self._exported.change(at, change)
@@ -63,7 +66,7 @@ class Drawing:
             elif sheet.kind == "result" and change.what == "end":
                 touched |= {number: other for number, (other, was) in self._failed.items() if other.outcome != was}
                 self._failed.clear()
-        return [drawn(touched[number], TREE_BYTES)[0] for number in sorted(touched)]
+        return [touched[number] for number in sorted(touched)]
 
     def partial(self, line: bytes) -> dict[str, Any] | None:
         """What a line without a number adds to the text that is open now; None if nothing."""
@@ -97,6 +100,11 @@ class Drawing:
             "duration": round(1000 * totals.duration),
             "model": printable(self.story.model),
         }
+
+
+def step_of(sheet: Sheet) -> dict[str, Any]:
+    """A step as it is now, for the page."""
+    return drawn(sheet, TREE_BYTES)[0]
 
 
 def question_of(name: str, request: Mapping[str, Any]) -> dict[str, Any]:

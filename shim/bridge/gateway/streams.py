@@ -13,11 +13,12 @@ import orjson
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from shim.bridge.gateway.drawing import Drawing, clean, question_of
+from shim.bridge.gateway.drawing import Drawing, clean, question_of, step_of
 from shim.bridge.gateway.gate import Receive, Scope, Send
 from shim.bridge.gateway.hosts import Hosts, Link
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
+from shim.story.export.sheets import Sheet
 
 BEAT_SECONDS = 15.0  # from one comment to the next: proxies and phones give up on silent connections
 RETRY_MS = 1000  # before a browser comes back by itself
@@ -92,7 +93,7 @@ class Drawn(Teller):
         self._seen = cursor
         self._most = most
         self._drawing = Drawing()
-        self._history: dict[int, tuple[dict[str, Any], Cursor]] | None = {}  # by number, the last changed one last
+        self._history: dict[int, tuple[Sheet, Cursor]] | None = {}  # by number, the last changed one last
         self._left_out = 0
 
     def tell(self, frame: Frame) -> Iterator[bytes]:
@@ -137,16 +138,16 @@ class Drawn(Teller):
             self._keep(steps, cursor)
             return
         for place, step in enumerate(steps, 1):  # the id stands at the last step of a line: all before it were said
-            yield event("step", orjson.dumps(step), cursor if place == len(steps) else None)
-        if any(step["kind"] == "result" for step in steps):
+            yield event("step", orjson.dumps(step_of(step)), cursor if place == len(steps) else None)
+        if any(step.kind == "result" for step in steps):
             yield event("totals", orjson.dumps(self._drawing.totals()))
 
-    def _keep(self, steps: list[dict[str, Any]], cursor: Cursor) -> None:
+    def _keep(self, steps: list[Sheet], cursor: Cursor) -> None:
         assert self._history is not None
         for step in steps:
-            self._history.pop(step["number"], None)
+            self._history.pop(step.number, None)
             if self._seen is None or cursor.number > self._seen.number:
-                self._history[step["number"]] = step, cursor
+                self._history[step.number] = step, cursor
         while len(self._history) > self._most:
             del self._history[next(iter(self._history))]
             self._left_out += 1
@@ -155,10 +156,10 @@ class Drawn(Teller):
         history, self._history = self._history or {}, None
         about = {"title": self._drawing.title, "began": self._drawing.began, "left_out": self._left_out}
         yield event("about", orjson.dumps(about))
-        told: list[tuple[dict[str, Any], Cursor]] = list(history.values())
+        told = list(history.values())
         for place, (step, cursor) in enumerate(told, 1):
             last = place == len(told) or told[place][1] != cursor
-            yield event("step", orjson.dumps(step), cursor if last else None)
+            yield event("step", orjson.dumps(step_of(step)), cursor if last else None)
         yield event("totals", orjson.dumps(self._drawing.totals()))
         yield event("synced", orjson.dumps(frame.facts))
 
@@ -194,14 +195,21 @@ class EventStream:
                 chunk = b": still here\n\n"
                 with anyio.move_on_after(BEAT_SECONDS):
                     try:
-                        chunk = b"".join(self._teller.tell(await out_of.receive()))
+                        frame = await out_of.receive()
                     except anyio.EndOfStream:
                         return
+                    if frame.kind == "synced":  # a long history takes a second to draw, and others wait for the loop
+                        chunk = await anyio.to_thread.run_sync(self._told, frame)
+                    else:
+                        chunk = self._told(frame)
                     chunk += b"".join(self._more(out_of, CHUNK_BYTES - len(chunk)))
                 if not self._still():
                     return
                 if chunk:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def _told(self, frame: Frame) -> bytes:
+        return b"".join(self._teller.tell(frame))
 
     def _more(self, frames: MemoryObjectReceiveStream[Frame], room: int) -> Iterator[bytes]:
         """The events of what waits already, about `room` bytes."""

@@ -1,5 +1,6 @@
 // One session as it happens: its steps, what it is called, and who drives it.
 
+const TOLD = 500; // steps of the past that the page asks for at first
 const DRAWN = 200; // steps that are drawn at first, and so many more at each "show earlier"
 const DRAWN_MOST = 600; // at the end of the session; then the oldest are taken away again, to `DRAWN`
 const KEPT = 20000; // steps that the page keeps; as many as an exported page has
@@ -45,10 +46,10 @@ function showSession(id) {
 }
 
 /** Listen to the session; `last` is how many steps of the past are wanted. */
-function openStream(last = 0) {
+function openStream(last = TOLD) {
   const { id } = shown;
   if (shown.stream) shown.stream.close();
-  shown.stream = new Stream(`/sessions/${encodeURIComponent(id)}/steps${last ? `?last=${last}` : ""}`, heardOfSession, (connected, refused) => {
+  shown.stream = new Stream(`/sessions/${encodeURIComponent(id)}/steps?last=${last}`, heardOfSession, (connected, refused) => {
     if (shown.id !== id) return;
     if (refused && refused.status === 404) return showWrong("There is no such session", "It was removed, or the address is not right.");
     if (refused && refused.status !== 401) return showWrong("The session cannot be shown", refused.message);

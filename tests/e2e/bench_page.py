@@ -1,0 +1,150 @@
+"""How soon a line is on the page of living sessions in a real Chromium, and how soon a long session is: `make bench`.
+
+line   milliseconds from the child's write until its step stands in the page, and until a client of the host's socket
+       has it, which no page can be quicker than
+open   seconds from an address until the end of a session of 10,000 lines is drawn, and until a bare reader has all that
+       the server says of it
+
+Both clocks are the machine's monotonic one: Chromium says at which of its ticks a page began. It exits with 1 when a
+number is short of its goal (design page "bridge", Numbers).
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from browser import Browser
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "bench")]
+
+from bench import Table, spread  # noqa: E402 - after their folders are known
+from bench_bridge import Place, call_of, lines_of, place  # noqa: E402
+from hosting import until  # noqa: E402
+from page_driving import Page, Served  # noqa: E402
+
+from shim.bridge.registry import Registered  # noqa: E402
+
+CALLS, RATE = 100, 50  # lines, and how many of them a second
+GOAL_MS = 10.0
+LINES = 10_000
+# A call's argument is the time of its write in nanoseconds; it stands behind the name of the call's step.
+WATCH = """
+window.seen = {};
+new MutationObserver((changes) => {
+  const now = performance.now();
+  for (const { addedNodes } of changes) for (const node of addedNodes) {
+    const main = node.nodeType === 1 && node.querySelector('summary .main');
+    if (main && /^[0-9]{6,}$/.test(main.textContent) && !(main.textContent in seen)) seen[main.textContent] = now;
+  }
+}).observe(document.getElementById('steps'), { childList: true, subtree: true });
+"""
+
+OPEN = """
+const [id, done] = arguments, began = performance.now();
+const there = () => [performance.now() - began, find('steps').querySelectorAll('*').length];
+const look = () => shown.id === id && shown.synced ? done(there()) : setTimeout(look, 1);
+location.hash = `s/${id}`;
+look();
+"""
+
+
+def line(page: Page, here: Place, table: Table) -> None:
+    """Part `line`."""
+    table.head(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
+    one = here.start()
+    page.browser.run("location.hash = arguments[0]", f"s/{one.id}")
+    page.browser.wait(lambda: page.browser.run("return shown.synced"))
+    page.browser.run(WATCH)
+    with here.link(one, partial=False) as link:
+        until(link, "synced")
+        plan = json.dumps({"calls": CALLS, "rate": RATE, "bytes": 100})
+        link.say({"kind": "message", "message": {"role": "user", "content": plan}})
+        direct = [at * 1000 - int(said) / 1e6 for at, line in lines_of(link) if (said := call_of(line))]
+    page.browser.wait(lambda: page.browser.run("return Object.keys(seen).length") >= CALLS)
+    began = clock_of(page.browser)
+    drawn = [began + at - int(said) / 1e6 for said, at in page.browser.run("return Object.entries(seen)")]
+    tell(table, "a socket client", direct, None)
+    tell(table, "a step in the page", drawn, GOAL_MS)
+
+
+def clock_of(browser: Browser) -> float:
+    """The machine's monotonic time, in milliseconds, at which the page's own clock began."""
+    browser.command("Performance.enable")
+    metrics = {one["name"]: one["value"] for one in browser.command("Performance.getMetrics")["metrics"]}
+    return 1000 * float(metrics["NavigationStart"])
+
+
+def tell(table: Table, name: str, taken: list[float], goal: float | None) -> None:
+    """A row of one measurement."""
+    late = sorted(taken)[len(taken) * 95 // 100]
+    met = None if goal is None else statistics.median(taken) <= goal
+    measured = f"{statistics.median(taken):.2f} ms, {late:.2f} ms"
+    table.row(name, measured, "" if goal is None else f"<= {goal:g} ms", met)
+
+
+def long(page: Page, here: Place, table: Table, rounds: int) -> None:
+    """Part `open`."""
+    table.head(f"open  seconds until a session of {LINES:,} lines is there, medians of {rounds}")
+    one = here.works(LINES // 2)
+    here.done(one)
+    drawn, bare, size = list[float](), list[float](), 0
+    for _ in range(rounds):
+        page.browser.run("location.hash = ''")
+        page.browser.wait(lambda: page.view() == "none")
+        milliseconds, size = page.browser.driver.execute_async_script(OPEN, one.id)
+        drawn.append(milliseconds / 1000)
+        bare.append(read(page, one))
+    table.row("drawn by the page", f"{spread(drawn)} s; {size:,} elements")
+    table.row("bare: read by a client", f"{spread(bare)} s")
+
+
+def read(page: Page, one: Registered) -> float:
+    """Seconds until a client has read the stream to where it is in sync."""
+    began = time.perf_counter()
+    link = http.client.HTTPConnection("127.0.0.1", page.web.port, timeout=60)
+    token = page.web.tokens.current().watch
+    link.request("GET", f"/sessions/{one.id}/steps", headers={"Authorization": f"Bearer {token}"})
+    answer = link.getresponse()
+    while b"synced" not in answer.readline():
+        pass
+    taken = time.perf_counter() - began
+    link.close()
+    return taken
+
+
+def main() -> int:
+    """Measure both parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    table = Table()
+    try:
+        browser = Browser("127.0.0.1")
+    except pytest.skip.Exception as reason:
+        table.row("the page in a browser", str(reason)[:90], "", "not run")
+        return table.end()
+    try:
+        with place() as here:
+            served = Served(here.environment)
+            try:
+                page = Page(browser, served)
+                page.come_in()
+                line(page, here, table)
+                long(page, here, table, options.rounds)
+            finally:
+                served.kill()
+    finally:
+        browser.close()
+    return int(table.end() != 0 or table.counts["short"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
