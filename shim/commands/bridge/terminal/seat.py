@@ -74,8 +74,9 @@ class Seat:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
                     if signals in ready:
                         os.read(signals, CHUNK_BYTES)
-                        if self._signalled(settings):
-                            return "left" if not self.signal else "signal"
+                    # A signal may come behind what is ready, before the end of stdin is obeyed.
+                    if self._heard and self._signalled(settings):
+                        return "left" if not self.signal else "signal"
                     if 0 in ready:
                         self._typed()
             finally:

@@ -4,6 +4,7 @@ Nothing of it is obeyed by a terminal: all words of models, vendors, clients and
 """
 
 import io
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -39,7 +40,9 @@ class View:
         asks: bool = False,
         thinking: bool = False,
         full: bool = False,
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        self._wall = wall
         self.story = Story()
         self.welcome: Frame = {}
         self.state: Frame = {}
@@ -105,7 +108,7 @@ class View:
 
     def close(self) -> None:
         """Draw the sums, where all was drawn."""
-        self._draw(self.story.close(self.story.totals.duration))
+        self._draw(self.story.close(self._at({})))
         if self._whole:
             self._drawing.close()
         self._drawing.rest()
@@ -183,10 +186,10 @@ class View:
     # -- drawing -----------------------------------------------------------------------------------------------------
 
     def _at(self, said: Frame) -> float:
-        """Seconds since the first frame; the story lets no time go back."""
+        """Seconds since the first frame; the story lets no time go back. What has no time of its own is new."""
         at = said.get("at")
         if not isinstance(at, int | float):
-            return self.story.totals.duration
+            at = self._wall() * MILLISECONDS
         self._began = self._began or int(at)
         return (at - self._began) / MILLISECONDS
 
