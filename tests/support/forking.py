@@ -10,6 +10,7 @@ What is about starting itself, or about the interpreter, uses `subprocess` (`Box
 """
 
 import ctypes
+import fcntl
 import gc
 import importlib
 import importlib.machinery
@@ -21,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -55,6 +57,7 @@ class Forked(subprocess.Popen[bytes]):
             dict(names["env"]),
             os.fspath(names["cwd"] or os.getcwd()),
             bool(names["start_new_session"]),
+            names["preexec_fn"] is own_terminal,
             self._closed,
         )
         self.pid = server(self._program).fork(
@@ -111,8 +114,13 @@ def _spare(pid: int) -> None:
 
 def forkable(options: Mapping[str, Any]) -> bool:
     """Whether a process with these options of `Popen` may be a fork."""
-    known = {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session"}
-    return possible and known.issuperset(options)
+    known = {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session", "preexec_fn"}
+    return possible and known.issuperset(options) and options.get("preexec_fn") in (None, own_terminal)
+
+
+def own_terminal() -> None:
+    """A `preexec_fn` of `Popen`: the terminal on stdin is that of the new session."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 # -- the server ------------------------------------------------------------------------------------------------------
@@ -178,13 +186,15 @@ def _clone() -> int:
 
 def _become(request: bytes, files: Sequence[int]) -> list[str]:
     """Take over what was given to a fork; its arguments."""
-    arguments, environment, cwd, session, closed = eval(request)
+    arguments, environment, cwd, session, terminal, closed = eval(request)
     for own, file in enumerate(files):
         os.dup2(file, own)
     for file in files:
         os.close(file)
     if session:
         os.setsid()
+    if terminal:
+        own_terminal()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

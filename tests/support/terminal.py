@@ -14,7 +14,11 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
+
+from box import OURS, start_shim
+from forking import own_terminal
 
 CTRL_C = "\x03"
 CTRL_D = "\x04"
@@ -90,12 +94,11 @@ def on_terminal(
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
-    def own() -> None:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    process = subprocess.Popen(
-        command, env={"TERM": "xterm-256color"} | dict(env), cwd=cwd, stdin=slave, stdout=slave, stderr=slave,
-        start_new_session=True, preexec_fn=own,
+    ours = tuple(command[: len(OURS)]) == OURS
+    start = partial(start_shim, command[len(OURS) :]) if ours else partial(subprocess.Popen, command)
+    process = start(
+        env={"TERM": "xterm-256color"} | dict(env), cwd=cwd, stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True, preexec_fn=own_terminal,
     )  # fmt: skip
     try:
         yield Terminal(process, master, termios.tcgetattr(slave), patience)
