@@ -160,7 +160,7 @@ def test_no_vendor_is_started_whatever_the_model_says(box):
 
 def test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording(box):
     path = kept(box, cast_of_case(HELLO))
-    done = box.claude("-p", *STREAM, "hi", "--model", f"replay:{path}", SHIM_VENDOR="demo")
+    done = box.claude("-p", *STREAM, "hi", "--model", f"replay:{path}", SHIM_VENDOR="demo", SHIM_BIN=box.demo())
     assert "replay" not in done.result["shim"]
     box.settings(f'vendor = "replay:{path}"')
     done = box.claude("-p", *STREAM, "hi")

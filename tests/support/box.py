@@ -335,6 +335,12 @@ class Box:
         """
         return self.program(name or f"fakes{self._count}", script)
 
+    def demo(self, pace: float = 0.0) -> str:
+        """The program of the demo vendor, whose pauses, three seconds in all, are `pace` of what they are; its path."""
+        play = "from shim.commands.turn import demo_child as it"
+        code = f"{play}; it.PAUSE *= {pace}; it.THOUGHT *= {pace}; it.main()"
+        return self.program("demo-child", f'exec {sys.executable} -P -c "{code}" "$@"\n')
+
     def gate(self) -> Gate:
         """A new gate."""
         self._gates.append(Gate(self.path / f"gate{len(self._gates)}"))

@@ -304,7 +304,7 @@ def test_servers_that_cannot_be_read_are_refused_as_the_real_one_refuses_them(bo
 def test_servers_that_can_be_read_are_not_refused(box):
     (box.cwd / "there.json").write_text('{"mcpServers":{"own":{"command":"own"}}}')
     configs = ("there.json", '{"mcpServers":{}}', "")
-    assert box.claude(*ASK, "--mcp-config", *configs, SHIM_VENDOR="demo").status == 0
+    assert box.claude(*ASK, "--mcp-config", *configs, SHIM_VENDOR="demo", SHIM_BIN=box.demo()).status == 0
 
 
 @pytest.mark.parametrize(

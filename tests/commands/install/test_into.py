@@ -217,7 +217,7 @@ def run(command, box, **variables):
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=box.environment(SHIM_BIN=None, **variables),
+        env=box.environment(**{"SHIM_BIN": None, **variables}),
         cwd=box.cwd,
         timeout=PATIENCE * 2,
         check=False,
@@ -242,7 +242,7 @@ def test_a_program_of_the_settings_goes_before_the_file_that_was_replaced(box, b
 def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
     cli.with_name("package.json").write_text(json.dumps({"type": kind}))
     install_into(str(cli), DEMO)
-    environment = {"DEMO": "x"}
+    environment = {"DEMO": "x", "SHIM_BIN": box.demo()}
     for command in ([NODE, str(cli)], [str(cli)]):
         done = run([*command, *ASK], box, PATH=os.environ["PATH"], **environment)
         assert (done.returncode, done.stderr) == (0, b"")

@@ -262,7 +262,7 @@ def test_the_demo_ends_with_what_was_seen_and_what_to_type_next(box, agents):
         program = box.bin / name
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-    done = box.shim("demo", environment=box.environment(PATH=str(box.bin), HOME=str(box.home)))
+    done = box.shim("demo", environment=box.environment(PATH=str(box.bin), SHIM_BIN=box.demo()))
     text = " ".join(done.stdout.decode().split())
     assert done.status == 0 and "You saw a turn of the bundled demo vendor." in text
     expected = f"Found on PATH: {', '.join(agents)}." if agents else "No agent's CLI was found on PATH. Install one"

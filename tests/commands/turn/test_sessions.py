@@ -45,10 +45,11 @@ def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, kept):
 
 
 def test_the_line_goes_on_with_the_session(box):
-    first = box.shim("run", "-v", "demo", "hi")
+    hasty = box.environment(SHIM_BIN=box.demo())
+    first = box.shim("run", "-v", "demo", "hi", environment=hasty)
     assert first.status == 0
     (session,) = json.loads(box.shim("sessions", "--json").stdout)
-    done = box.shim("run", "--resume", session["session_id"], "more")
+    done = box.shim("run", "--resume", session["session_id"], "more", environment=hasty)
     assert done.status == 0
     (again,) = json.loads(box.shim("sessions", "--json").stdout)
     assert again["session_id"] == session["session_id"] and again["updated"] > session["updated"]
