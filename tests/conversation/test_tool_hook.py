@@ -1,12 +1,16 @@
-"""The hook that judges a call before a vendor runs it: a real process behind the line that a vendor is given."""
+"""The hook that judges a call before a vendor runs it: in this process, and behind the line that a vendor is given."""
 
+import io
 import json
+import shlex
+import signal
 import subprocess
 import sys
 
 import pytest
 from ruling import PLACE, policy
 
+from shim.conversation import tool_hook
 from shim.conversation.drivers.launcher import HOOK
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
@@ -37,6 +41,9 @@ def hooked(event, *, judge=HOOK, module=CODEX, rules=RULES, mode="bypassPermissi
     """The exit status of the hook, and what it tells the model."""
     request = Request(parse(()), "", permission_mode=mode, policy=rules, judge=judge, session="S", mode_file=mode_file)
     line = command(request, "codex", module)
+    words = shlex.split(line)
+    if judge is HOOK:
+        return in_this_process(words[words.index(HOOK[-1]) :], event)
     done = subprocess.run(
         ["/bin/sh", "-c", line],
         input=event.encode(),
@@ -47,16 +54,39 @@ def hooked(event, *, judge=HOOK, module=CODEX, rules=RULES, mode="bypassPermissi
     return done.returncode, done.stderr.decode()
 
 
+def in_this_process(words, event):
+    """As the process of the line, whose shell takes every failure for a refusal."""
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", words)
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(event.encode())))
+        patch.setattr(sys, "stdout", io.StringIO())
+        patch.setattr(sys, "stderr", said)
+        try:
+            status = tool_hook.main()
+        except Exception:
+            return tool_hook.REFUSED, UNASKED
+        finally:
+            signal.alarm(0)
+    return status, said.getvalue()
+
+
 def call(line):
     return json.dumps({"tool_name": "Bash", "tool_input": {"command": line}, "cwd": PLACE.cwd})
 
 
-def test_a_call_that_no_rule_is_about_runs():
-    assert hooked(call("ls")) == (0, "")
+# The second is in a process of its own.
+ALONE = pytest.mark.parametrize("judge", [HOOK, list(HOOK)], ids=["here", "alone"])
 
 
-def test_a_denied_call_is_refused_with_its_rule():
-    status, said = hooked(call("A=1 touch m"))
+@ALONE
+def test_a_call_that_no_rule_is_about_runs(judge):
+    assert hooked(call("ls"), judge=judge) == (0, "")
+
+
+@ALONE
+def test_a_denied_call_is_refused_with_its_rule(judge):
+    status, said = hooked(call("A=1 touch m"), judge=judge)
     assert status == 2
     assert "Bash(touch:*)" in said
 
@@ -115,7 +145,7 @@ def call_in(folder, line):
 
 def test_a_hook_of_the_settings_that_denies_refuses_the_call_and_hears_of_it(tmp_path):
     rules = of_settings(tmp_path, "cat > told; echo $CLAUDE_PROJECT_DIR > place; echo no way >&2; exit 2")
-    status, said = hooked(call_in(tmp_path, "ls"), rules=rules)
+    status, said = hooked(call_in(tmp_path, "ls"), rules=rules, judge=list(HOOK))
     assert status == 2 and "no way" in said
     told = json.loads((tmp_path / "told").read_text())
     assert (told["tool_name"], told["tool_input"], told["tool_use_id"]) == ("Bash", {"command": "ls"}, "c")
@@ -154,4 +184,6 @@ def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
         file.write_text(now)
         assert hooked(call("touch m"), rules=policy(), mode="default", mode_file=str(file))[0] == status
     file.unlink()
-    assert hooked(call("ls"), rules=policy(), mode="bypassPermissions", mode_file=str(file))[0] == 2
+    for judge in (HOOK, list(HOOK)):
+        found = hooked(call("ls"), rules=policy(), mode="bypassPermissions", mode_file=str(file), judge=judge)
+        assert found == (2, found[1]) and UNASKED in found[1]

@@ -5,6 +5,7 @@ is in `profiles/grok/`, and `e2e/test_unlisted_real.py` runs it.
 """
 
 import json
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -17,6 +18,7 @@ from support import ROOT, brief, check_turns
 from tests.conversation.test_conversation import CONVERSE, request, responses, results, stdin, user
 
 PROFILES = ROOT / "tests" / "profiles"
+ALONE = ("-I", "-c", "…")  # behind the Python in the installed file: our own start
 U = "11111111-2222-4333-8444-555555555555"
 
 
@@ -36,15 +38,16 @@ class Heron:
 
     def claude(self, *words, input_=b"", **environment):
         """The installed `claude`, to its end."""
-        done = subprocess.run(
-            [self.box.path / "drop-in" / "claude", *words],
-            input=input_,
-            capture_output=True,
-            env=self.box.environment(HERON_LOG=str(self.log), **environment),
-            cwd=self.box.cwd,
-            timeout=PATIENCE,
-            check=False,
-        )
+        *_, command = (self.box.path / "drop-in" / "claude").read_text(encoding="utf-8").partition("\nexec ")
+        installed = shlex.split(command)[len(ALONE) + 1 : -1]  # without the program, and without "$@"
+        environment = self.box.environment(HERON_LOG=str(self.log), **environment)
+        return self.box.shim(*installed, *words, environment=environment, stdin=input_)
+
+    def alone(self, *words):
+        """The same, by the installed file itself."""
+        command = [str(self.box.path / "drop-in" / "claude"), *words]
+        environment = self.box.environment(HERON_LOG=str(self.log))
+        done = subprocess.run(command, capture_output=True, env=environment, cwd=self.box.cwd, timeout=PATIENCE)
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
     def started(self):
@@ -72,7 +75,7 @@ LOOKED = [
 
 
 def test_its_turn_is_claudes(heron):
-    done = heron.claude("-p", "look around", *STREAM, "--model", "big")
+    done = heron.alone("-p", "look around", *STREAM, "--model", "big")
     check_turns(done.stdout, False)
     assert done.status == 0 and brief(done.lines) == LOOKED
     blocks = [block for line in done.lines if line["type"] == "assistant" for block in line["message"]["content"]]
