@@ -473,6 +473,7 @@ def test_what_cannot_be_read_breaks_a_rule_and_not_us(see, defect):
 
 def test_what_a_run_started_is_ended_with_it(inside, monkeypatch):
     monkeypatch.setattr(conform, "CHAINS", [])
+    monkeypatch.setattr(conform_process, "LAST_BYTES_SECONDS", 0.1)
     lifeline = inside.lifeline()
     judged(program(inside, f"(exec 9>{lifeline.path}; exec sleep 60) &\necho '2.1.0 (Claude Code)'\n"), PATIENCE)
     assert lifeline.gone()
@@ -622,6 +623,7 @@ def check_ours(inside, monkeypatch, vendor, record):
 
 
 def test_ours_passes_every_rule(inside, forked, monkeypatch):
+    monkeypatch.setenv("SHIM_BIN", inside.demo(0.4))  # long enough to be interrupted
     check_ours(inside, monkeypatch, "demo", "")
 
 

@@ -9,7 +9,8 @@ from support import Stage, fixture_cases, terms_of, translate_case
 from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.conversation.fallback.held_pump import HOLD_BYTES, HeldPump, Hold
+from shim.conversation.fallback import held_pump
+from shim.conversation.fallback.held_pump import HeldPump, Hold
 from shim.core.claude.pen import ClaudePen
 from shim.core.errors import REASON_CHARACTERS, FrontendError, VendorError, listed, read_tried, tried
 from shim.core.turn.outcome import Exit
@@ -154,11 +155,12 @@ def test_what_a_child_is_told_is_never_held():
     assert TellChild(b"line\n") in fed(pump, BEGUN)[1]
 
 
-def test_no_more_is_held_than_is_bounded():
+def test_no_more_is_held_than_is_bounded(monkeypatch):
+    monkeypatch.setattr(held_pump, "HOLD_BYTES", 5000)
     hold, pump = held()
     fed(pump, BEGUN)
     assert hold.holds
-    said, _ = pump.feed(b"\n" * (HOLD_BYTES + 1))
+    said, _ = pump.feed(b"\n" * 5001)
     assert b'"init"' in said and not hold.holds
 
 

@@ -133,9 +133,9 @@ def test_blank_lines_and_carriage_returns_are_nothing():
     assert (said, translation.account.repairs) == (GOOD, {})
 
 
-def test_a_million_blank_lines_are_nothing():
+def test_many_blank_lines_are_nothing():
     """Hostile-input 17; bounded, not timed."""
-    said, translation = run(b"\n" * 1_000_000 + (HELLO + SAY + BYE).encode())
+    said, translation = run(b"\n" * 100_000 + (HELLO + SAY + BYE).encode())
     assert (said, translation.account.repairs) == (GOOD, {})
 
 
