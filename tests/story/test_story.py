@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from casting import cast_of, cast_of_case, lines_of
 from support import Case, case, fixture_cases, translate_case
-from sweeps import over, smallest
+from sweeps import fewest, over
 from telling import (
     INIT,
     STOP,
@@ -42,7 +42,7 @@ def texts(steps: list[Step], kind: str = "text") -> list[str]:
 # -- every fixture ----------------------------------------------------------------------------------------------
 
 
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_every_step_begins_once_and_ends_once(case: Case) -> None:
     story, changes = told(cast_of_case(case))
     for what in ("begin", "end"):
@@ -52,14 +52,14 @@ def test_every_step_begins_once_and_ends_once(case: Case) -> None:
     assert sum(story.totals.seconds.values()) == pytest.approx(story.totals.duration)
 
 
-@over(fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=smallest)
+@over(fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=fewest)
 def test_what_the_frontend_saw_and_what_the_child_said_are_the_same_story(case: Case) -> None:
     seen, _ = told(cast_of_case(case))
     said, _ = told(cast_of_case(case, dialect="yume"))
     assert (seen.totals.calls, seen.totals.tokens) == (said.totals.calls, said.totals.tokens)
 
 
-@over((case for case in fixture_cases() if not ODD.search(case.name)), quick=smallest)
+@over((case for case in fixture_cases() if not ODD.search(case.name)), quick=fewest)
 def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> None:
     found = []
     for partial in (False, True):

@@ -3,7 +3,7 @@
 from casting import cast_of_case, read_cast
 from exporting import answer, assistant, delta, init, result, thinking
 from support import Case, fixture_cases
-from sweeps import over, smallest
+from sweeps import fewest, over
 from telling import call, text
 
 from shim.story.reading import Teller
@@ -122,7 +122,7 @@ def test_lanes_are_bounded():
     assert sum(isinstance(item, ModelReply) for _, item in items) == LANES + 50
 
 
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
     reader, records = read_cast(cast_of_case(case))
     assert reader.header is not None

@@ -1,7 +1,7 @@
 """Tests over many fixtures, or rows of a table, each of them one item of pytest's: a loop that names what fails.
 
 An item costs pytest more than a fixture costs us: all of them are translated in half a second. What is slow for one
-fixture runs over `smallest()` in `make test` and over all of them in `make full` (`pytest --full`);
+fixture runs over `smallest()` or `fewest()` in `make test`, and over all of them in `make full` (`pytest --full`);
 `pytest --fixture NAME` runs every loop over the fixtures whose name has NAME in it.
 """
 
@@ -127,7 +127,21 @@ def smallest() -> tuple[Case, ...]:
 
     Taken one after the other, whichever has most for its size of what is still missing.
     """
-    cases = {case: features(case) for case in fixture_cases()}
+    return _smallest({case: features(case) for case in fixture_cases()})
+
+
+@cache
+def fewest() -> tuple[Case, ...]:
+    """The few fixtures that have every kind of line and of end of ours, whichever vendor's they are.
+
+    For what is made of our own lines alone: a story, an export, a redaction.
+    """
+    ours = ("claude ", "end ", "repair ", "partial ")
+    return _smallest({case: {word for _, word in features(case) if word.startswith(ours)} for case in fixture_cases()})
+
+
+def _smallest(cases: Mapping[Case, set[Any]]) -> tuple[Case, ...]:
+    """Cases that have all features together, each with what is its own."""
     missing = set().union(*cases.values())
     found = []
     while missing:
@@ -137,6 +151,7 @@ def smallest() -> tuple[Case, ...]:
     return tuple(sorted(found, key=lambda case: case.name))
 
 
+@cache
 def features(case: Case) -> set[tuple[str, str]]:
     """What a fixture has, each with the folder that the fixture stands in."""
     found = {f"exit {case.facts.get('exit')}", f"partial {case.partial}", f"stderr {bool(case.stderr)}"}

@@ -44,7 +44,7 @@ def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     chosen = case(name)
     lines = clean_lines(chosen.data)
     whole = [told(translate_case(chosen, partial)[0]) for partial in (False, True)]
-    for number, at in enumerate(positions(lines, 4 if sweeps.full else 2)):
+    for number, at in enumerate(positions(lines, 4 if sweeps.full else 1)):
         partial = bool(number % 2)
         bad = stream(REPAIRABLE[damage](lines, at))
         said, translation = translate_case(chosen, partial, data=bad)
@@ -64,7 +64,7 @@ QUESTIONS = (b'"control_re', b'"session/request_permission"')
 def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
     glued = ("two on a line", "ten on a line", UNSEEN) if case.vendor == "pi" else ()
     kinds = {name: damage for name, damage in REPAIRABLE.items() if name not in glued}
-    for chance in rounds(2, case):
+    for chance in rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
         said, _ = translate_case(case, partial, chunks=pieces(chance, damaged(chance, case.data, kinds), 20))
         checked(case, said, partial)
@@ -74,7 +74,7 @@ def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
 
 @over(CASES, quick=smallest)
 def test_damage_that_cannot_be_repaired_breaks_no_rule(case):
-    for chance in rounds(2, case):
+    for chance in rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
         bad = damaged(chance, case.data, REPAIRABLE | LOSSY)
         checked(case, translate_case(case, partial, data=bad)[0], partial)

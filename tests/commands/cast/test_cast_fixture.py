@@ -10,7 +10,7 @@ import fake_secrets
 import pytest
 from casting import cast_of, cast_of_case
 from support import Case, check_turns, fixture_cases, read_cases, translate_case
-from sweeps import over, smallest
+from sweeps import fewest, over
 
 from shim.commands.cast.fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
 from shim.core.cast.encoder import CHECKPOINT_LINES
@@ -37,7 +37,7 @@ def facts_of(folder: str) -> dict[str, Any]:
     return tomllib.loads((Path(folder) / "case.toml").read_text(encoding="utf-8"))
 
 
-@over(WHOLE, quick=smallest)
+@over(WHOLE, quick=fewest)
 def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(case: Case, tmp_path: Path) -> None:
     place = tmp_path / "fixtures"
     argv = ["-p", "--output-format", "stream-json", "--verbose", *["--include-partial-messages"] * case.partial, "hi"]

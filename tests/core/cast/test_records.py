@@ -7,13 +7,13 @@ from casting import cast_of, cast_of_case, read_cast, stream_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
-from sweeps import over, smallest
+from sweeps import fewest, over
 
 from shim.core.cast.encoder import CHECKPOINT_LINES, PIECE_BYTES, Encoder
 from shim.core.cast.records import LONGEST_SECONDS, CastError
 
 
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_the_bytes_of_every_fixture_come_out_as_they_went_in(case: Case) -> None:
     _, records = read_cast(cast_of_case(case))
     assert stream_of(records, "o") == case.data

@@ -4,7 +4,7 @@ import pytest
 from casting import cast_of_case, read_cast, stream_of
 from replaying import RESULT, START, Room, end, line, request, response, script_of, signalled, user
 from support import FIXTURES, fixture_cases
-from sweeps import each, over, smallest
+from sweeps import each, fewest, over
 from torture_cases import cases as torture_cases
 
 from shim.core.cast.script import NEVER_ENDED, Script
@@ -21,7 +21,7 @@ def conversation(*behind):
     return [START, (0.0, "I", request("shim-1", "initialize")), (0.1, "o", HELLO), (0.2, "I", user("hi")), *behind]
 
 
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_a_fixture_is_played_byte_for_byte(case):
     _, records = read_cast(cast_of_case(case))
     room = Room()

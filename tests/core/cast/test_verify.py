@@ -11,7 +11,7 @@ from casting import HEADER, cast_of, cast_of_case, lines_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
-from sweeps import over, smallest
+from sweeps import fewest, over
 
 from shim.core.cast.encoder import CHECKPOINT_LINES
 from shim.core.cast.records import LINE_BYTES, VERSION
@@ -56,7 +56,7 @@ def cast_with(*lines: str) -> bytes:
     return data + b'["h","%s","end"]\n' % hashlib.sha256(data).hexdigest().encode()
 
 
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_an_untouched_cast_has_no_finding(case: Case) -> None:
     data = cast_of_case(case)
     verifier = verified(data, 4099)

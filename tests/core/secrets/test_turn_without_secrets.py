@@ -9,7 +9,7 @@ from fake_secrets import SECRETS, random
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Line, Stage, check_turns, fixture_cases, parse, translate_case
-from sweeps import examples, over, smallest
+from sweeps import examples, fewest, over
 
 from shim.core.secrets.turn_without_secrets import TurnWithoutSecrets
 from shim.core.turn.outcome import Exit
@@ -378,7 +378,7 @@ def _without_id(line: Line) -> Any:
     return {**message, "id": ""} if synthetic else message
 
 
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_a_stream_without_secrets_says_the_same(case):
     plain, _ = translate_case(case, partial=False)
     said, translation = translate_case(case, partial=False, redact=True)

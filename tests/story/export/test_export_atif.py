@@ -22,7 +22,7 @@ from exporting import (
     thinking,
 )
 from support import Case, case, fixture_cases
-from sweeps import each, over, smallest
+from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
 from shim.story.export.atif import DEPTH, export
@@ -35,12 +35,12 @@ def trajectory(folder, cast, *, redact=False):
 
 
 @pytest.mark.parametrize("redact", [False, True])
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_every_fixture_is_a_valid_trajectory(case: Case, redact: bool, tmp_path) -> None:
     trajectory(tmp_path, cast_of_case(case), redact=redact)
 
 
-@over(fixture_cases("pi", "qwen"))
+@over(fixture_cases("pi", "qwen"), quick=fewest)
 def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
     whole = cast_of_case(case)
     header = whole.index(b"\n") + 1

@@ -14,7 +14,7 @@ from casting import cast_of_case
 from fake_secrets import SECRETS
 from rich_session import Script, everything, long
 from support import fixture_cases
-from sweeps import each, over, smallest
+from sweeps import each, fewest, over
 
 from shim.story.export.html import ASSETS, SCRIPTS, STYLES, TIMELINE_COLUMNS, export
 from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS, Exported
@@ -228,7 +228,7 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(exported):
 # -- what is shown --------------------------------------------------------------------------------------------------
 
 
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_every_fixture_has_its_page(exported, case):
     page = exported(cast_of_case(case))
     steps = page.session["steps"]

@@ -9,7 +9,7 @@ from fake_secrets import SECRETS
 from markdown_it import MarkdownIt
 from rich_session import Script, everything, long, markdown_of_everything
 from support import FIXTURES, fixture_cases
-from sweeps import each, over, smallest
+from sweeps import each, fewest, over
 
 from shim.story.export.markdown import BODY_CHARACTERS, LEFT_OUT, export, fence, neutral, plain
 from tests.story.export.test_export_html import ESCAPES, hostile
@@ -66,7 +66,7 @@ def test_one_of_everything_is_what_a_person_has_read():
     assert markdown_of_everything() == GOLDEN.read_bytes()
 
 
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_every_fixture_has_its_page(exported, case):
     assert exported(cast_of_case(case)).startswith("# ")
 

@@ -5,7 +5,7 @@ import pytest
 from casting import HEADER, cast_of, cast_of_case, lines_of, moments_of, read_cast, stream_of
 from exporting import SECRETS, delta, exported, said, session_with
 from support import Case, case, fixture_cases, parse
-from sweeps import each, over, smallest
+from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
 from shim.story.export.ndjson import export
@@ -13,7 +13,7 @@ from shim.story.export.ndjson import export
 TEXT = ["-p", "--output-format", "text", "say hello"]
 
 
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_what_the_frontend_saw_is_exported_byte_for_byte(case: Case, tmp_path) -> None:
     cast = cast_of_case(case)
     assert exported(export, tmp_path, cast) == stream_of(read_cast(cast)[1], "O")

@@ -23,7 +23,7 @@ from exporting import (
     thinking,
 )
 from support import Case, case, fixture_cases
-from sweeps import each, over, smallest
+from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
 from shim.core.errors import FrontendError
@@ -83,7 +83,7 @@ def named(spans, name):
 
 
 @pytest.mark.parametrize("content", [False, True])
-@over(fixture_cases(), quick=smallest)
+@over(fixture_cases(), quick=fewest)
 def test_every_fixture_is_well_formed(case: Case, content: bool, tmp_path) -> None:
     spans = spans_of(tmp_path, cast_of_case(case), redact=content, content=content)
     roots = [span for span in spans if "parentSpanId" not in span]
