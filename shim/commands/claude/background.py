@@ -101,9 +101,10 @@ def _before(invocation: Invocation) -> Before:
         return Before(invocation) if found is None else Before(invocation, copied=found[0], note=COPIED)
     if not session.resume:
         return Before(invocation)
-    canonical = parse_uuid(session.resume)
+    canonical = parse_uuid(session.resume) or _of_short_id(session.resume)
     if session.fork_session or canonical is None:
-        return Before(invocation, copied=session.resume, note="" if session.fork_session else COPIED)
+        note = "" if session.fork_session else COPIED
+        return Before(invocation, copied=canonical or session.resume, note=note)
     known = registry.look_up(canonical, os.environ)
     if known is None:
         return Before(invocation, session=canonical)
@@ -121,6 +122,12 @@ def _before(invocation: Invocation) -> Before:
     return Before(woken, session=canonical, cwd=known.facts["cwd"], note=note)
 
 
+def _of_short_id(word: str) -> str | None:
+    """The UUID of the one session of ours that has this short id."""
+    found = registry.find(word, os.environ) if len(word) == registry.ID_DIGITS else []
+    return found[0].session if len(found) == 1 else None
+
+
 def _hosted(before: Before) -> Invocation:
     """The invocation as a host will have it, to be checked: a conversation that is asked about its tools."""
     resumed = before.copied or before.session
@@ -133,6 +140,8 @@ def _hosted(before: Before) -> Invocation:
         partial=True,
         replay_user_messages=True,
         permission_prompt_tool="stdio",
+        shim_dialect="claude",
+        shim_terminator="none",
         background=False,
         name=None,
         resume=resumed or None,

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.commands.claude.subcommands import answer
 
         return answer(invocation, installed)
-    if invocation.session.background:
+    if invocation.session.background and not invocation.own.shim_explain:
         early_signals.forget()
         from shim.commands.claude.background import begin
 

@@ -112,11 +112,12 @@ def test_a_state_folder_that_cannot_be_written_is_named(desk):
     assert done.status == 1 and "no session can live on its own" in done.stderr and "SHIM_STATE" in done.stderr
 
 
-def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk):
+@pytest.mark.parametrize("whole", [True, False], ids=["uuid", "short id"])
+def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
     one, _ = begun(desk, "hi", "--permission-mode", "plan")
     desk.wait_until(one, lambda now: now.facts["pid"] is not None)
     assert desk.claude("stop", one.id).status == 0
-    again, done = begun(desk, "go on", "--resume", one.session)
+    again, done = begun(desk, "go on", "--resume", one.session if whole else one.id)
     assert again.session == one.session and again.facts["generation"] == 2
     assert done.stderr == f"note: woke session {one.id} with its saved options (--permission-mode).\n"
     assert registry.read_start(again.folder)["arguments"] == ["--permission-mode", "plan"]
@@ -156,3 +157,15 @@ def test_the_last_session_of_the_folder_is_copied(desk):
     one, done = begun(desk, "go on", "--continue")
     assert registry.read_start(one.folder)["forked"] == session
     assert done.stderr.startswith(f"note: started a copy of that conversation as {one.id}. To continue a session")
+
+
+def test_a_dialect_of_the_installation_is_no_matter_of_a_session_of_its_own(desk):
+    one, _ = begun(desk, "hi", SHIM_DIALECT="yume")
+    with desk.link(one) as link:
+        assert until_result(link)[-1]["result"] == "Hello."
+
+
+def test_it_can_be_explained_and_begins_nothing_then(desk):
+    done = desk.claude("--bg", "hi", "--shim-explain")
+    assert done.status == 0 and b"demo" in done.stdout
+    assert registry.sessions(desk.environment) == []

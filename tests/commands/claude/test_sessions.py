@@ -5,7 +5,9 @@ import os
 import signal
 
 import pytest
+from box import SHIM
 from hosting import until_result
+from terminal import on_terminal
 
 from shim.bridge import registry
 from shim.bridge.start import Wanted, respawn, start
@@ -261,3 +263,45 @@ def test_no_daemon_is_ever_started(desk, words, status, said):
     """B37, B43"""
     done = desk.claude(*words.split())
     assert done.status == status and (done.stderr or done.stdout.decode()).startswith(said)
+
+
+# -- on a terminal, and hostile words ----------------------------------------------------------------------------------
+
+HOSTILE = "job\x1b]0;owned\x07\x1b[2J\u202e[red]x[/red]"
+
+
+@pytest.fixture
+def screen(desk):
+    """`claude WORDS` on a terminal: its exit status and what was drawn."""
+
+    def drawn(*words):
+        with on_terminal([*SHIM, "claude", *words], env=desk.environment, cwd=desk.cwd) as terminal:
+            return terminal.end(), terminal.drawn
+
+    return drawn
+
+
+def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, one, screen):
+    status, drawn = screen("agents")
+    assert status == 0 and one.id in drawn and "my job" in drawn and "\x1b[" in drawn
+    status, drawn = screen("logs", one.id)
+    assert status == 0 and "Hello." in drawn and "\x1b[" in drawn
+    status, drawn = screen("stop", one.id)
+    assert (status, drawn) == (0, f"stopped {one.id}\r\n")
+    assert "no session runs in the background" in screen("agents")[1]
+    status, drawn = screen("--bg", "--name", "other")
+    assert status == 0 and "backgrounded · \x1b[36m" in drawn and "(idle — send a prompt to start)" in drawn
+
+
+def test_a_name_is_shown_and_not_obeyed(desk, screen):
+    """It comes from a prompt, and that from anywhere."""
+    one, other = desk.start(HOSTILE, name=HOSTILE), desk.start(name=HOSTILE)
+    for words in (("agents",), ("logs", one.id), ("logs", "job"), ("--bg", "--name", HOSTILE), ("stop", HOSTILE)):
+        _, drawn = screen(*words)
+        assert "\x1b]" not in drawn and "\x1b[2J" not in drawn and "\u202e" not in drawn, words
+    for words in (("bridge", "list"), ("bridge", "stop", "job"), ("doctor", "demo")):
+        done = desk.shim(*words)
+        assert "\x1b" not in done.stdout.decode() + done.stderr, words
+    assert other.id in desk.shim("bridge", "list").stdout.decode()
+    assert "[red]x[/red]" in desk.shim("bridge", "list").stdout.decode()
+    assert {each["name"] for each in agents(desk)} == {HOSTILE}
