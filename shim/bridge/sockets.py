@@ -2,6 +2,7 @@
 
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -11,7 +12,7 @@ from shim.channels.mcp.socket_folder import PATH_BYTES, new_folder, same_user
 NAME = "socket"
 # Connections that wait to be taken while the host is busy, or is not up yet. The system may allow fewer.
 BACKLOG = 128
-CONNECT_SECONDS = 5.0  # for a place in a full backlog
+CONNECT_SECONDS = 5  # for a place in a full backlog
 
 
 def listen(folder: str) -> socket.socket:
@@ -32,12 +33,12 @@ def connect(folder: str) -> socket.socket:
     """A connection to the host of `folder`, which blocks. OSError where nobody listens, or another user does."""
     link = socket.socket(socket.AF_UNIX)
     try:
-        link.settimeout(CONNECT_SECONDS)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(CONNECT_SECONDS))  # a timeout would not wait
         with _short(folder) as path:
             link.connect(path)
         if not same_user(link):
             raise PermissionError("the socket belongs to another user")
-        link.settimeout(None)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
     except BaseException:
         link.close()
         raise
@@ -75,6 +76,11 @@ def remove(folder: str) -> None:
         os.rmdir(os.path.dirname(aside))
     with suppress(OSError):
         os.unlink(path)
+
+
+def _seconds(seconds: int) -> bytes:
+    """A `struct timeval`."""
+    return struct.pack("@ll", seconds, 0)
 
 
 @contextmanager

@@ -7,11 +7,12 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
+import orjson
 
 from shim import __version__
 from shim.bridge import registry, sockets
@@ -28,6 +29,7 @@ from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
 from shim.core.policy.policy import BYPASS
 
+RECENT_LINES = 10_000  # of former lives, among which a message that is said again is looked for
 TICK_SECONDS = 1.0  # between two looks at the time
 # Of the time that a question may wait: the hub settles it a little before the conversation would, so that one does.
 PATIENCE, EARLIER_SECONDS = 0.9, 10.0
@@ -106,6 +108,7 @@ class Life:
             mint=fresh_uuid,
             wall=lambda: round((began + clock()) * 1000),  # a clock that jumps moves nothing that was said
             clock=clock,
+            known=_taken(self._log) if generation > 1 else (),
         )
         tell, failed = self.source.put, self.stdout.fail
         self.runner = HubRunner(hub, self._log, tell=tell, changed=facts.change, end=self._end, failed=failed)
@@ -168,6 +171,16 @@ class Life:
         """Remove what is kept of sessions that ended long ago: whoever begins one does so."""
         days = self._kept_days
         await anyio.to_thread.run_sync(registry.tidy, os.environ, days, abandon_on_cancel=True)
+
+
+def _taken(log: CastLog) -> Iterator[str]:
+    """The ids of the last messages that former lives have taken: a client may say one again."""
+    after = max(log.first - 1, log.last - RECENT_LINES)
+    while entries := log.read(after, RECENT_LINES):
+        for entry in entries:
+            if b'"isReplay":true' in entry.line:
+                yield str(orjson.loads(entry.line).get("uuid"))
+        after = entries[-1].number
 
 
 def bound_stderr(descriptor: int = 2) -> None:

@@ -9,12 +9,14 @@ from box import ndjson
 from hosting import PATIENCE, lines, until, until_result
 
 from shim.bridge import registry, sockets
-from shim.bridge.host import door, life
+from shim.bridge.host import life
 from shim.bridge.link import ask_once
+from shim.bridge.start import respawn
 from tests.conversation.test_passthrough_loop import TURN as PASSED
 from tests.conversation.test_two_way import HELLO, INIT, TURN, asking_child, asks, calls, returns
 
 ASKING = (HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hang"])
+SESSION = "0123abcd-0000-4000-8000-000000000001"
 ALLOW = {"behavior": "allow", "updatedInput": {"command": "touch x"}}
 
 
@@ -127,49 +129,6 @@ def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
     hosts.ended(one)
 
 
-def raw(one):
-    link = sockets.connect(one.folder)
-    link.settimeout(PATIENCE)
-    return link
-
-
-def heard(link):
-    """All that comes up to the end."""
-    said = b""
-    while chunk := link.recv(65536):
-        said += chunk
-    return said
-
-
-def test_who_says_no_hello_has_no_place(hosts, monkeypatch):
-    one = hosts.start()
-    with raw(one) as link:
-        link.sendall(b"x" * (door.HELLO_BYTES + 1))
-        assert b"no hello" in heard(link)
-    with raw(one) as link:
-        link.sendall(b"not json\n")
-        assert b"refused" in heard(link)
-    with hosts.link(one):
-        pass
-
-
-def test_only_so_many_may_come_in(hosts):
-    one = hosts.start()
-    links = [hosts.link(one) for _ in range(door.CONNECTIONS)]
-    with raw(one) as link:
-        assert door.FULL.encode() in heard(link)
-    links.pop().close()
-    hosts.wait_until(one, lambda now: _let_in(one))
-    for link in links:
-        link.close()
-
-
-def _let_in(one):
-    with raw(one) as link:
-        link.sendall(b'{"kind":"hello","protocol":1,"client":"x","role":"watch"}\n')
-        return b"welcome" in link.recv(100)
-
-
 def test_nothing_of_a_client_that_has_gone_is_left(hosts):
     one = hosts.start()
     with hosts.link(one) as link:
@@ -220,3 +179,41 @@ def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):
     told = [came["number"] for came in said if came["kind"] == "line"]
     assert told == list(range(1, said[-1]["number"] + 1))
     assert [line["type"] for line in lines(iter(said))].count("result") == 1
+
+
+def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, talking):
+    settings(hosts, "permission_timeout = 2\n")
+    one = talking(asking_child(box, returns("no", failed=True)))
+    with hosts.link(one) as link:
+        question = until(link, "question")
+        settled = until(link, "settled")
+        assert (settled["question"], settled["by"], settled["how"]) == (question["question"], None, "timeout")
+        until_result(link)
+    assert '"deny"' in box.record()["stdin"]
+
+
+def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, talking):
+    message = {"kind": "message", "id": "0a0a0a0a-0000-4000-8000-000000000000"}
+    message |= {"message": {"role": "user", "content": "go"}}
+    child = box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
+    one = talking(child, prompt=None)
+    with hosts.link(one) as link:
+        link.say(message)
+        until_result(link)
+    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    again = respawn(hosts.ended(one), hosts.environment)
+    with hosts.link(again) as link:
+        number = link.welcome["number"]
+        link.say(message)
+        assert until(link, "accepted")["id"] == message["id"]
+    assert ask_once(one.session, [], hosts.environment)[0]["number"] == number
+
+
+def test_a_log_that_is_no_folder_is_told(box, hosts, talking):
+    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION)
+    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    folder = os.path.join(hosts.ended(one).folder, "log")
+    os.rename(folder, folder + "-away")
+    open(folder, "w").close()
+    again = respawn(hosts.now(one), hosts.environment)
+    assert "log" in hosts.ended(again).facts["detail"]

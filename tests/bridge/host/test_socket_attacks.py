@@ -1,0 +1,191 @@
+"""What another user's process, or a client that means harm, can do at the socket of a session: nothing."""
+
+import os
+import socket
+import threading
+
+import pytest
+from hosting import PATIENCE, until, until_result
+
+from shim.bridge import sockets
+from shim.bridge.host import door
+
+NOBODY = 65534
+HELLO = b'{"kind":"hello","protocol":1,"client":"x","role":"drive"}\n'
+
+
+def raw(one):
+    link = sockets.connect(one.folder)
+    link.settimeout(PATIENCE)
+    return link
+
+
+def heard(link):
+    """All that comes up to the end."""
+    said = b""
+    try:
+        while chunk := link.recv(65536):
+            said += chunk
+    except ConnectionResetError:  # it was closed before it had read all
+        pass
+    return said
+
+
+def as_nobody(do):
+    """What `do` gives, as a process of another user: at most 255 bytes."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            os.write(writing, do())
+        except OSError as error:
+            os.write(writing, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as file:
+        said = file.read()
+    os.waitpid(pid, 0)
+    return said
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_a_process_of_another_user_is_not_heard(hosts):
+    one = hosts.start()
+    with hosts.link(one) as link:
+        until(link, "synced")
+
+    def talk():
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(PATIENCE)
+            os.chdir(one.folder)
+            link.sendall(HELLO)
+            return b"heard: " + heard(link)[:200]
+
+    assert as_nobody(talk).startswith(b"PermissionError")
+    path, opened = one.folder, []
+    while path != "/":  # even where all folders and the socket are open to everybody
+        opened.append((path, os.stat(path).st_mode))
+        os.chmod(path, 0o755)
+        path = os.path.dirname(path)
+    try:
+        os.chmod(os.path.join(one.folder, sockets.NAME), 0o666)
+        said = as_nobody(talk)
+        assert said == b"heard: " or b"Error" in said, said  # its connection was closed, before or behind its words
+        assert b"PermissionError" not in said
+    finally:
+        for path, mode in opened:
+            os.chmod(path, mode & 0o7777)
+
+
+def test_who_says_no_hello_has_no_place(hosts):
+    one = hosts.start()
+    with raw(one) as link:
+        link.sendall(b"x" * (door.HELLO_BYTES + 1))
+        assert b"no hello" in heard(link)
+    with raw(one) as link:
+        link.sendall(b"not json\n")
+        assert b"refused" in heard(link)
+    with raw(one) as link:
+        link.sendall(b'{"kind":"message","id":"1","message":{"role":"user","content":"hi"}}\n')
+        assert b"hello is the first frame" in heard(link)
+    with hosts.link(one) as link:
+        assert until(link, "synced")["number"] == 0
+
+
+def test_a_silent_client_loses_its_place(hosts):
+    one = hosts.start()
+    with raw(one) as link:
+        link.settimeout(door.HELLO_SECONDS + PATIENCE)
+        assert b"no hello" in heard(link)
+
+
+def test_only_so_many_may_come_in(hosts):
+    one = hosts.start()
+    links = [hosts.link(one) for _ in range(door.CONNECTIONS)]
+    with raw(one) as link:
+        assert door.FULL.encode() in heard(link)
+    links.pop().close()
+    hosts.wait_until(one, lambda now: _let_in(one))
+    for link in links:
+        link.close()
+
+
+def _let_in(one):
+    with raw(one) as link:
+        link.sendall(HELLO)
+        return b"welcome" in link.recv(100)
+
+
+def test_ten_thousand_connections_leave_nothing(hosts):
+    one = hosts.start()
+    pid = hosts.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
+    with hosts.link(one) as stays:
+        until(stays, "synced")
+        before = len(os.listdir(f"/proc/{pid}/fd"))
+
+        def flood():
+            for _ in range(2500):
+                with raw(one) as link:
+                    link.send(b"{")
+
+        threads = [threading.Thread(target=flood) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stays.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
+        assert until_result(stays)[-1]["subtype"] == "success"
+        hosts.wait_until(one, lambda now: len(os.listdir(f"/proc/{pid}/fd")) <= before + 2)
+
+
+def test_a_frame_that_is_too_large_ends_its_client_alone(hosts):
+    folder = hosts.cwd.parent / ".config" / "shim"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("max_inbound_bytes = 20000\n")
+    hosts.environment["XDG_CONFIG_HOME"] = str(folder.parent)
+    one = hosts.start()
+    with hosts.link(one) as stays, raw(one) as link:
+        link.sendall(HELLO)
+        link.sendall(b'{"kind":"message","x":"' + b"x" * 20_000 + b'"}\n')
+        said = b""
+        while b"a frame has at most 20000 bytes" not in said:
+            said += link.recv(65536)
+        assert until(stays, "synced")
+
+
+def test_whatever_bytes_come_in_the_session_goes_on(hosts):
+    one = hosts.start()
+    with hosts.link(one) as stays:
+        for junk in (
+            b"\x00\n",
+            b"[]\n",
+            b"{}\n" * 200,
+            b'{"kind":"answer","question":[]}\n' * 200,
+            b"\xff" * 100 + b"\n",
+        ):
+            with raw(one) as link:
+                link.sendall(HELLO + junk)
+                link.shutdown(socket.SHUT_WR)
+                heard(link)
+        stays.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
+        assert until_result(stays)[-1]["subtype"] == "success"
+
+
+def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
+    one = hosts.start()
+    with hosts.link(one) as stays, raw(one) as link:
+        link.sendall(HELLO)
+        link.settimeout(2)
+        frame = b'{"kind":"nonsense","id":"%d","x":"' + b"x" * 1000 + b'"}\n'
+        try:
+            for number in range(20_000):
+                link.sendall(frame % number)
+        except (TimeoutError, OSError):
+            pass
+        pid = hosts.now(one).facts["pid"]
+        with open(f"/proc/{pid}/statm") as file:
+            assert int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") < 150 * 1024 * 1024
+        assert until(stays, "synced")
