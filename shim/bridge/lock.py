@@ -1,7 +1,8 @@
 """The lock of a session, which dies with its host: never a process id alone, those come back.
 
 A host holds it alone for its life. Who looks whether a host lives shares it for a moment, so that no host begins while
-a dead one is tidied. Some filesystems have no locks: there, a socket that answers is the sign of life.
+a dead one is tidied. Some filesystems have no locks, or not for every process: a socket that answers is a sign of life
+too.
 """
 
 import errno
@@ -42,7 +43,7 @@ def take(folder: str) -> Held | None:
         except BaseException:
             os.close(descriptor)
             raise
-        if locked is None and sockets.answers(folder):
+        if sockets.answers(folder):
             os.close(descriptor)
             return None
         if _in_place(descriptor, folder):
@@ -61,7 +62,7 @@ def dead(folder: str) -> Iterator[bool]:
         return
     try:
         shared = _lock(descriptor, fcntl.LOCK_SH)
-        yield not sockets.answers(folder) if shared is None else shared
+        yield shared is not False and not sockets.answers(folder)
     finally:
         os.close(descriptor)
 

@@ -76,6 +76,15 @@ def test_where_there_are_no_locks_a_socket_that_answers_is_the_sign_of_life(fold
     os.close(held.descriptor)
 
 
+def test_a_socket_that_answers_is_a_sign_of_life_whatever_the_lock_says(folder):
+    """Its host may have had no lock where we have one."""
+    with sockets.listen(folder):
+        assert not dead(folder) and lock.take(folder) is None
+    held = lock.take(folder)
+    assert held is not None
+    os.close(held.descriptor)
+
+
 def test_another_fault_of_a_lock_is_an_error(folder, monkeypatch):
     def refuse(descriptor, how):
         raise OSError(errno.EIO, "Input/output error")

@@ -60,7 +60,8 @@ def test_a_process_of_another_user_is_not_heard(hosts):
     def talk():
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(PATIENCE)
-            os.chdir(one.folder)
+            os.chdir(one.folder)  # whose path is too long for a socket
+            link.connect(sockets.NAME)
             link.sendall(HELLO)
             return b"heard: " + heard(link)[:200]
 
@@ -73,8 +74,7 @@ def test_a_process_of_another_user_is_not_heard(hosts):
     try:
         os.chmod(os.path.join(one.folder, sockets.NAME), 0o666)
         said = as_nobody(talk)
-        assert said == b"heard: " or b"Error" in said, said  # its connection was closed, before or behind its words
-        assert b"PermissionError" not in said
+        assert said == b"heard: " or said.startswith((b"BrokenPipeError", b"ConnectionResetError")), said
     finally:
         for path, mode in opened:
             os.chmod(path, mode & 0o7777)
