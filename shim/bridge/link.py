@@ -232,6 +232,8 @@ def ask_once(
         for one in said:
             link.say(one)
         settles = {one.get("question"): one["id"] for one in said if one["kind"] == "answer"}
+        if "accepted" not in link.welcome.get("knows", ()):  # a host that answers these kinds alone
+            waiting = {one["id"] for one in said if one["kind"] in ("answer", "end")}
         for came in link.frames(seconds) if waiting else ():
             heard.append(came)
             if came["kind"] in ANSWERS:

@@ -1,0 +1,106 @@
+"""Two versions of the frames: an old host with a client of today, and the other way round.
+
+A host of another version is today's, started over a file that changes what it says and knows before it begins.
+"""
+
+import subprocess
+import sys
+
+import pytest
+from box import END, START, STREAM, ndjson, text
+from hosting import PATIENCE, until, until_result
+
+from shim.bridge.link import ask_once
+from shim.core.bridge.frames import KNOWS, PROTOCOL
+from shim.process.install import ENTRY
+
+# It knows none of the optional kinds, and has none of the later keys of its welcome.
+OLD_HOST = """
+from shim.core.bridge import frames
+frames.KNOWS = ()
+plain = frames.frame
+frames.frame = lambda kind, **keys: plain(kind, **{key: keys[key] for key in keys if key not in ("initialize", "pid")})
+from shim.core.bridge import obedience
+made = obedience.Obedience.__init__
+def old(self, *words):
+    made(self, *words)
+    for kind in ("request", "reply", "deaf"):
+        del self._kinds[kind]
+obedience.Obedience.__init__ = old
+"""
+
+# It speaks a later protocol: more keys in every frame, more kinds, and lines of a kind that nobody knows.
+NEW_HOST = """
+from shim.core.bridge import frames
+frames.PROTOCOL, frames.KNOWS = 2, (*frames.KNOWS, "later")
+plain = frames.frame
+frames.frame = lambda kind, **keys: plain("later", a=1) + plain(kind, **{"odd": [None, {}], **keys}) if (
+    kind != "welcome") else plain(kind, **{"odd": [None, {}], **keys})
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(hosts, tmp_path):
+    """The vendor answers at once."""
+    (tmp_path / "said").write_text(ndjson(START | {"session": "s-1"}, text("Hello."), END), encoding="utf-8")
+    (tmp_path / "vendor").write_text(f"#!/bin/sh\nexec cat {tmp_path}/said\n", encoding="utf-8")
+    (tmp_path / "vendor").chmod(0o700)
+    hosts.environment["SHIM_BIN"] = str(tmp_path / "vendor")
+
+
+@pytest.fixture(params=[OLD_HOST, NEW_HOST], ids=["old", "new"])
+def other(request, hosts, tmp_path):
+    """Hosts of another version."""
+    (tmp_path / "version").mkdir()
+    only = 'import sys\nif any("bridge.host" in word for word in sys.orig_argv):\n'
+    indented = "".join(f"    {line}\n" for line in request.param.splitlines())
+    (tmp_path / "version" / "sitecustomize.py").write_text(only + indented, encoding="utf-8")
+    hosts.environment["PYTHONPATH"] = str(tmp_path / "version")
+    return hosts
+
+
+def test_a_client_of_today_is_served_by_a_host_of_another_version(other):
+    one = other.start()
+    with other.link(one, partial=False) as link:
+        new = link.welcome["protocol"] != PROTOCOL
+        assert ("later" in link.welcome["knows"]) == new and ("differs" in link.welcome) == new
+        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
+        link.say({"kind": "deaf", "id": "d"})
+        assert until_result(link)[-1]["subtype"] == "success"
+    heard = ask_once(
+        one.session, [{"kind": "take"}, {"kind": "request", "request": {"subtype": "mcp_status"}}], other.environment
+    )
+    assert ({"accepted", "response"} <= {came["kind"] for came in heard}) == new
+    assert ask_once(one.session, [{"kind": "end"}], other.environment)[-1]["kind"] == "bye"
+
+
+def test_the_drop_in_of_today_talks_through_a_host_of_another_version(other):
+    one = other.start("hi")
+    other.wait_until(one, lambda now: now.facts["status"] == "idle" and now.facts["state"] == "done")
+    words = [sys.executable, "-P", "-c", ENTRY, "claude", "-p", "again", "--resume", one.session, *STREAM]
+    done = subprocess.run(
+        words, env=other.environment, cwd=other.cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0 and b'"type":"result","subtype":"success"' in done.stdout, done
+    assert other.now(one).alive
+
+
+@pytest.mark.parametrize(("protocol", "knows"), [(1, []), (2, [*KNOWS, "later"])])
+def test_a_client_of_another_version_is_served_by_a_host_of_today(hosts, protocol, knows):
+    one = hosts.start()
+    with hosts.link(one, protocol=protocol, knows=knows, odd={"key": 1}) as link:
+        assert ("differs" in link.welcome) == (protocol != PROTOCOL)
+        until(link, "synced")
+        link.say({"kind": "later", "odd": 1})
+        link.say({"kind": "take", "id": "t", "odd": 1})
+        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}, "odd": [1]})
+        came = [one["kind"] for one in _until_done(link)]
+    assert ("accepted" in came) == bool(knows) and "refused" not in came
+
+
+def _until_done(link):
+    for came in link.frames(PATIENCE):
+        yield came
+        if came["kind"] == "line" and came["line"]["type"] == "result":
+            return
+    raise AssertionError("no result came")
