@@ -178,6 +178,8 @@ another page in the same browser asks the gateway
     test_attacks.py::test_no_websocket_is_opened
     test_attacks.py::test_every_answer_binds_the_browser
     test_attacks.py::test_a_link_leads_to_the_page_and_to_nothing_else
+    test_foreign_page.py::test_another_page_reads_nothing_and_does_nothing
+    test_foreign_page.py::test_a_name_that_leads_to_the_gateway_is_refused
 somebody has no token for the gateway, an old one, one that may only watch, or a cookie that another port was sent
     test_attacks.py::test_without_a_token_nothing_is_read_and_nothing_is_done
     test_attacks.py::test_a_token_in_an_address_is_not_taken
@@ -191,9 +193,11 @@ somebody has no token for the gateway, an old one, one that may only watch, or a
 somebody on the way reads what the gateway says
     test_server.py::test_another_address_than_this_machines_own_needs_tls_or_a_proxy
     test_server.py::test_with_tls_it_answers_to_https_alone
-the gateway's token stands in a log, a list of processes or an address
+the gateway's token stands in a log, a list of processes, an address or a browser's history
     test_serve.py::test_what_is_no_terminal_gets_the_address_without_a_token
-    test_serve.py::test_a_terminal_gets_the_token_in_the_address_once
+    test_serve.py::test_a_terminal_gets_an_address_that_lets_in_and_has_no_token
+    test_tokens.py::test_what_stands_in_an_address_is_good_for_a_while_and_for_nothing_but_to_come_in
+    test_foreign_page.py::test_a_token_is_in_no_file_of_the_browsers
 an answer is replayed, or is for another question
     test_attacks.py::test_a_replayed_answer_is_told_who_was_first
     test_app.py::test_an_answer_to_an_unknown_question_is_404

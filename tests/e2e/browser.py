@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,11 @@ def _install() -> None:
 class Browser:
     """One browser for many pages. `open` says what it logged and asked the network for since.
 
-    `host` is the one address that it may reach.
+    `host` is the one address that it may reach, `names` lead to it too. `profile` is the folder that it keeps its
+    history in; else that goes with it.
     """
 
-    def __init__(self, host: str = "") -> None:
+    def __init__(self, host: str = "", *, names: Sequence[str] = (), profile: Path | None = None) -> None:
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
 
@@ -77,8 +78,10 @@ class Browser:
         options.binary_location = chromium
         flags = ["--headless=new", "--hide-scrollbars", "--disable-dev-shm-usage", "--force-device-scale-factor=1"]
         # The sandbox cannot be had as root or in most containers; the pages are our own, and there is no network.
-        hosts = "MAP * ~NOTFOUND" + (f", EXCLUDE {host}" if host else "")
+        hosts = "".join(f"MAP {name} {host}, " for name in names) + "MAP * ~NOTFOUND"
+        hosts += f", EXCLUDE {host}" if host else ""
         flags += ["--no-sandbox", f"--host-resolver-rules={hosts}", "--disable-background-networking"]
+        flags += [f"--user-data-dir={profile}"] if profile is not None else []
         for flag in flags:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})

@@ -2,8 +2,9 @@
 
     GET  /                       the page; /assets/NAME are its files
     GET  /openapi.json           this list, for programs
-    POST /login {token}          a cookie for a token, {role: "drive"|"watch", proof}; with the cookie every request has
-                                 the proof as its header X-Shim-Page. POST /logout {} ends the cookie
+    POST /login {token}          a cookie for a token, or for what the printed address has in its place: {role:
+                                 "drive"|"watch", proof}; with the cookie every request has the proof as its header
+                                 X-Shim-Page. POST /logout {} ends the cookie
     GET  /me                     {role, version, vendors: [names]}
     GET  /sessions               {sessions: [SESSION…]}, the last begun first
     GET  /sessions/ID            SESSION; ID is the short id or the UUID
@@ -52,6 +53,7 @@ Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ende
 """
 
 import os
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -162,9 +164,9 @@ class Gateway:
         """A cookie for a token, so that the token need not stand in the page's address."""
         token = acts.text(await _body(request), "token")
         tokens = self._tokens.current()
-        role = tokens.role(token)
+        role = tokens.role(token) or tokens.role_of_way_in(token, time.time())
         if role is None:
-            raise Refused(401, "this token is unknown; `shim bridge token` shows the one that is good")
+            raise Refused(401, "this token is unknown, or too old; `shim bridge token` shows the one that is good")
         place = self._names.place
         cookie = set_cookie(self._names, tokens.cookie(role, place))
         return _json({"role": role, "proof": tokens.proof(role, place)}, headers={"set-cookie": cookie})

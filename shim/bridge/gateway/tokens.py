@@ -20,6 +20,7 @@ from shim.state.files import NOT_PRIVATE, fault, private_directory, read_file, r
 Role = Literal["drive", "watch"]
 
 TOKEN_BYTES = 32  # 256 bits
+WAY_IN_SECONDS = 10 * 60  # for the address that is printed: a person opens it at once
 FILE_BYTES = 4096
 _FOLDER, _FILE = "gateway", "tokens.json"
 
@@ -33,6 +34,17 @@ class Tokens(NamedTuple):
     def role(self, token: str) -> Role | None:
         """What the bearer of a token may do; None for an unknown token."""
         return self._role(token, self.drive, self.watch)
+
+    def way_in(self, role: Role, now: float) -> str:
+        """What may stand in an address instead of a token, because browsers keep every address: good for a while."""
+        until = f"{int(now) + WAY_IN_SECONDS:x}"
+        return f"{until}.{_made('way in', self.drive if role == 'drive' else self.watch, until)}"
+
+    def role_of_way_in(self, given: str, now: float) -> Role | None:
+        """What whoever comes in this way may do; None if it is no way in, or not any more."""
+        until, _, made = given.partition(".")
+        role = self._role(made, _made("way in", self.drive, until), _made("way in", self.watch, until))
+        return role if role and int(until, 16) >= now else None
 
     def cookie(self, role: Role, place: str) -> str:
         """The value of the cookie for a role at `place`, the gateway's name and port."""
@@ -59,7 +71,8 @@ def _same(given: str, known: str) -> bool:
 
 
 def _made(what: str, token: str, place: str) -> str:
-    return hmac.new(token.encode(), f"{what} of {place}".encode(), hashlib.sha256).hexdigest()
+    words = f"{what} of {place}".encode("utf-8", "surrogateescape")
+    return hmac.new(token.encode(), words, hashlib.sha256).hexdigest()
 
 
 class TokenFile:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,8 +32,9 @@ def serve(
 ) -> None:
     """Show the sessions of this machine in a browser, and answer scripts.
 
-    It prints the address to open, with a token in it on a terminal only; `shim bridge token` shows the token. It keeps
-    nothing of a session: end it with Ctrl-C and start it again at any time.
+    It prints the address to open. On a terminal the address lets you in for ten minutes, and the browser stays in;
+    later, `shim bridge token` shows what to type there. It keeps nothing of a session: end it with Ctrl-C and start it
+    again at any time.
 
     It listens on this machine alone. For other machines it needs --tls-cert and --tls-key, or a proxy with TLS.
 
@@ -53,18 +55,21 @@ def serve(
 
 
 def _tell(address: str, tokens: "TokenFile") -> None:
-    """Say the address. What is no terminal may be a log, which is no place for a token."""
+    """Say the address. What is no terminal may be a log, which is no place for a way in."""
     if not sys.stdout.isatty():
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
         return
-    whole = f"{address}#token={tokens.current().drive}"
+    whole = f"{address}#token={tokens.current().way_in('drive', time.time())}"
     sys.stdout.write(f"{whole}\n")
     if address.startswith(LOOPBACK):
         sys.stdout.write("This machine alone can open it. For a phone: `shim help bridge`.\n")
     else:
         _draw_code(whole)
-    sys.stdout.write("Whoever has this address can drive your sessions. Ctrl-C ends the server, and no session.\n")
+    sys.stdout.write(
+        "Whoever opens it within ten minutes can drive your sessions; later, `shim bridge token` shows what to type "
+        "there.\nCtrl-C ends the server, and no session.\n"
+    )
     sys.stdout.flush()
 
 

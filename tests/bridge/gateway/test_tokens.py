@@ -53,9 +53,24 @@ def test_a_cookie_alone_opens_nothing(tokens):
         assert found.role_of_page(found.cookie("drive", "here:1"), proof, "here:1") is None
 
 
+def test_what_stands_in_an_address_is_good_for_a_while_and_for_nothing_but_to_come_in(tokens):
+    found = tokens.current()
+    for role in ("drive", "watch"):
+        given = found.way_in(role, 1000.9)
+        assert found.role_of_way_in(given, 1000) == found.role_of_way_in(given, 1600) == role
+        assert found.role_of_way_in(given, 1601) is None and found.role(given) is None
+        until, _, made = given.partition(".")
+        assert found.role_of_way_in(f"{int(until, 16) + 1:x}.{made}", 1000) is None
+        assert found.drive not in given and found.watch not in given
+    assert tokens.replace("drive").role_of_way_in(found.way_in("drive", 1000), 1000) is None
+
+
 @pytest.mark.parametrize("given", ["", "x", "\udcff", "ä" * 50, "x" * 100_000])
 def test_whatever_is_given_instead_of_a_token_is_unknown(tokens, given):
     assert tokens.current().role(given) is None and tokens.current().role_of_page(given, given, "here:1") is None
+    assert (
+        tokens.current().role_of_way_in(given, 0) is None and tokens.current().role_of_way_in(f"{given}.x", 0) is None
+    )
 
 
 def test_tokens_are_compared_in_constant_time(monkeypatch):

@@ -1,0 +1,90 @@
+"""Another page in the same real Chromium, while the user is logged in: nothing is read, nothing is done."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import page_scenes as scenes
+import pytest
+from browser import Browser
+from foreign_page import ForeignPage
+from page_driving import Page
+from web import StandIn, StandIns, Web, ask_at
+
+from shim.bridge.gateway.server import Place
+from shim.bridge.gateway.tokens import TokenFile
+
+pytestmark = pytest.mark.e2e
+
+EVIL = "evil.test"
+
+
+@pytest.fixture
+def host() -> StandIn:
+    return scenes.asking()
+
+
+@pytest.fixture
+def page(host: StandIn, tmp_path: Path) -> Iterator[Page]:
+    """The gateway's own page, where somebody has come in."""
+    web = Web(StandIns(host), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), Place(port=0))
+    browser = Browser("127.0.0.1", names=(EVIL,), profile=tmp_path / "profile")
+    try:
+        yield Page(browser, web)
+    finally:
+        browser.close()
+        web.close()
+
+
+def full(name: str) -> object:
+    return pytest.param(name, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", full(EVIL)])
+def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, name: str) -> None:
+    """From another port of the same name, to which the browser sends the cookie too, and from another name."""
+    page.come_in()
+    foreign = ForeignPage(page.base.rstrip("/"), host.facts["id"])
+    try:
+        host.heard.clear()
+        page.browser.visit(f"http://{name}:{foreign.port}/")
+        seen = page.browser.wait(lambda: page.browser.run("return window.done"))
+    finally:
+        foreign.close()
+    readable = {attempt: said for attempt, said in seen.items() if said not in ("refused", "unseen", "sent")}
+    # A frame says that it has loaded when the browser put its own page about the refusal into it.
+    assert readable == {}, seen
+    assert host.heard == [] and host.clients == []
+    if name == "127.0.0.1":
+        (cookie,) = {said for said in foreign.cookies if said}
+        stolen = ask_at(page.web.port, "GET", "/sessions", None, {"Cookie": cookie})
+        assert "shim-" in cookie and stolen.status == 401
+
+
+@pytest.mark.full
+def test_a_name_that_leads_to_the_gateway_is_refused(page: Page, host: StandIn) -> None:
+    """DNS rebinding: the other page's own name leads to our address, so that it is the same origin to the browser."""
+    page.come_in()
+    page.browser.driver.get(f"http://{EVIL}:{page.web.port}/")
+    assert "is not called" in page.browser.run("return document.body.innerText")
+    read = "fetch('/sessions').then((one) => one.text()).then(arguments[0], (error) => arguments[0](String(error)))"
+    said = page.browser.driver.execute_async_script(read)
+    assert host.facts["id"] not in said and "error" in said.lower()
+
+
+def test_a_token_is_in_no_file_of_the_browsers(page: Page, tmp_path: Path) -> None:
+    """Not in its history, which keeps each address that was opened, nor in its cookies, storage or cache."""
+    tokens = page.web.tokens.current()
+    way_in = tokens.way_in("drive", time.time())
+    page.browser.visit(f"{page.base}#token={way_in}")
+    page.browser.wait(lambda: page.view() == "none")
+    page.browser.close()
+    database = sqlite3.connect(tmp_path / "profile" / "Default" / "History")
+    urls = [url for (url,) in database.execute("select url from urls")]
+    database.close()
+    assert any(way_in in url for url in urls), "a browser kept it: it lets nobody in after a while"
+    files = [path for path in (tmp_path / "profile").rglob("*") if path.is_file()]
+    assert [path for path in files if tokens.drive.encode() in path.read_bytes()] == []
