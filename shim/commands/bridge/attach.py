@@ -1,8 +1,8 @@
 """`shim bridge attach` and `shim bridge watch`."""
 
 import os
+import select
 import sys
-from itertools import chain
 from typing import Annotated
 
 import typer
@@ -13,6 +13,7 @@ from shim.bridge.registry import Registered
 from shim.commands.bridge.logs import casts_of
 from shim.commands.bridge.meant import meant
 from shim.commands.bridge.terminal.attach import attach, watch
+from shim.commands.turn.waiting import pipe_of
 from shim.core.bridge.frames import WATCH, frame
 from shim.story.terminal.console import open_console, say
 from shim.story.terminal.show import show
@@ -46,33 +47,36 @@ def watch_session(
     Example: shim bridge watch 1f0c
     """
     one = _meant(session)
-    try:
-        if as_json:
-            status = _print_frames(one)
-        elif one.alive:
-            status = watch(one, os.environ, thinking=thinking, full=full)
-        else:
-            status = _show_log(one, thinking=thinking, full=full)
-    except BrokenPipeError:  # a reader that has seen enough is not a failure
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        status = 0
+    if as_json:
+        status = _print_frames(one)
+    elif one.alive:
+        status = watch(one, os.environ, thinking=thinking, full=full)
+    else:
+        status = _show_log(one, thinking=thinking, full=full)
     raise typer.Exit(status)
 
 
 def _print_frames(one: Registered) -> int:
-    """Print frames until the host says goodbye, or Ctrl-C comes."""
+    """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
+    pipe = pipe_of(open_console())
     with connect_blocking(one.session, os.environ, role=WATCH, client=f"watcher {os.getpid()}") as link:
+        frames, going = link.taken()
+        frames.insert(0, dict(link.welcome))
         try:
-            for said in chain((link.welcome,), link.frames()):
-                kind = str(said["kind"])
-                rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
-                sys.stdout.buffer.write(frame(kind, **rest))
+            while True:
+                for said in frames:
+                    rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
+                    sys.stdout.buffer.write(frame(str(said["kind"]), **rest))
                 sys.stdout.flush()
-                if kind == "bye":
+                if frames and frames[-1]["kind"] == "bye":
                     return 0
+                if not going:
+                    raise HostGoneError(one.session, "its host closed the connection without a word")
+                if pipe in select.select([link.fileno(), *([] if pipe is None else [pipe])], [], [])[0]:
+                    return 0  # all that a pipe's writing end tells: nobody reads any more
+                frames, going = link.taken()
         except KeyboardInterrupt:
             return 0
-    raise HostGoneError(one.session, "its host closed the connection without a word")
 
 
 def _show_log(one: Registered, *, thinking: bool, full: bool) -> int:

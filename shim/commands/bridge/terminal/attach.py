@@ -51,6 +51,14 @@ def _served(
     one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str, again: str = "claude attach"
 ) -> int:
     """Serve over as many connections as it takes. Returns the exit status."""
+    try:
+        return _to_its_end(one, environment, seat, client, role, again)
+    except BrokenPipeError:  # a reader that has seen enough is not a failure
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _to_its_end(one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str, again: str) -> int:
     view, talk, tries = seat.view, seat.talk, 0
     while True:
         before = view.cursor

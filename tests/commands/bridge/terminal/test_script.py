@@ -46,7 +46,8 @@ def started(hosts):
             yield process
         finally:
             process.kill()
-            process.wait()
+            with process:  # closes the pipes
+                pass
 
     return start
 
