@@ -354,6 +354,33 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
     browser.wait(lambda: "bypassPermissions" in browser.run(modes))
 
 
+def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, working):
+    browser.run("shown.stream.rest()")
+    browser.wait(lambda: browser.run("return shown.stream.parked"))
+    assert working.clients == []
+    page.say(working, **text("said meanwhile"))
+    browser.run("comeBack()")
+    page.shows("said meanwhile", "#steps")
+    assert sum("said meanwhile" in step for step in page.steps()) == 1
+
+
+def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, hosts):
+    browser.command("Browser.grantPermissions", origin=page.base[:-1], permissions=["notifications"])
+    page.come_in()
+    assert browser.run("return Notification.permission") == "granted"
+    browser.click("#bell")
+    browser.wait(lambda: browser.find("#bell").get_attribute("aria-pressed") == "true")
+    browser.wait(lambda: browser.run("return Boolean(notes.worker && notes.worker.active)"))
+    browser.run("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
+    hosts[1].facts.update(status="waiting", state="blocked", needs="approve Bash: make deploy")
+    browser.run("look()")
+    titles = "notes.worker.getNotifications().then(all => arguments[0](all.map(one => [one.title, one.body])))"
+    browser.wait(lambda: browser.driver.execute_async_script(titles))
+    said = browser.driver.execute_async_script(titles)
+    assert said == [["Make the list of posts faster asks", "approve Bash: make deploy"]]
+    assert browser.complaints() == []
+
+
 def test_a_session_is_started_and_shown(page, browser, hosts, tmp_path):
     page.come_in()
     browser.press("n")

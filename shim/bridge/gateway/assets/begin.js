@@ -59,13 +59,22 @@ async function enter(token) {
 /** The first look: who this is, and what there is. */
 async function begin() {
   document.body.dataset.view = "wait";
-  const told = await ask("GET", "/me").catch((refused) => (refused.status === 401 ? null : {}));
-  if (!told) return;
-  talk.role = told.role || "drive";
-  list.vendors = told.vendors || [];
-  find("new").hidden = talk.role === "watch";
+  try {
+    await aboutMe();
+  } catch (refused) {
+    if (refused.status === 401) return;
+  }
   await look();
   followAddress();
+}
+
+/** What this page may do, and what a new session may be of. */
+async function aboutMe() {
+  const told = await ask("GET", "/me");
+  talk.role = told.role;
+  list.vendors = told.vendors;
+  find("new").hidden = watching();
+  drawTalk();
 }
 
 // -- a new session ---------------------------------------------------------------------------------------------------

@@ -98,10 +98,11 @@ async function look() {
     list.some = Boolean(list.sessions.length);
     list.loaded = true;
     reached(true);
+    if (!list.vendors.length) await aboutMe();
     notifyOfNew();
     drawList();
     const now = list.sessions.find((session) => session.id === shown.id);
-    if (now && now.alive && shown.stream && shown.stream.parked) shown.stream.again();
+    if (now && now.alive && shown.stream && shown.stream.parked && !document.hidden) shown.stream.again();
     if (now && !now.alive && shown.facts.alive === false) Object.assign(shown.facts, now), drawHead();
   } catch (refused) {
     if (refused.status !== 401) reached(false);

@@ -181,7 +181,17 @@ function takeStep(step) {
     return;
   }
   if (shown.order.length > KEPT) forgetOldest();
-  if (shown.synced) appendStep(item);
+  if (!shown.synced) return;
+  appendStep(item);
+  announce(step);
+}
+
+/** Tell who hears the page what is new, when it is whole. */
+function announce(step) {
+  if (step.depth) return;
+  if (step.kind === "text") tell(oneLine(textOf(step.trees || []), 300));
+  else if (step.kind === "error") tell(`Error: ${oneLine(whole(step.text), 300)}`);
+  else if (step.kind === "call") tell(oneLine(`${step.name} ${step.main || ""}`, 120));
 }
 
 function changeStep(item, step) {

@@ -1,5 +1,7 @@
 // The page: where it is, whether the server is there, keys and colours, and the beginning.
 
+const REST_MS = 30000; // that nobody looks before the page lets go of its stream; the list goes on, for notifications
+
 // What an address shows: "" the list, "new" the start of a session, "s/ID" a session.
 function followAddress() {
   const address = location.hash.slice(1);
@@ -139,7 +141,11 @@ addEventListener("offline", () => {
   reached(false);
   if (shown.stream) shown.stream.cut();
 });
-document.addEventListener("visibilitychange", () => !document.hidden && comeBack());
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(shown.restTimer);
+  if (!document.hidden) comeBack();
+  else shown.restTimer = setTimeout(() => shown.stream && shown.stream.rest(), REST_MS);
+});
 if (navigator.serviceWorker) navigator.serviceWorker.addEventListener("message", (event) => (location.hash = String(event.data.address).replace(/^\/#/, "")));
 listenToBell();
 if (!takeToken(location.hash.slice(1))) begin();

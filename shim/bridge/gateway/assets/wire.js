@@ -85,7 +85,7 @@ class Events {
  */
 class Stream {
   constructor(path, heard, stands) {
-    Object.assign(this, { path, heard, stands, last: "", tries: 0, closed: false, parked: false, stop: null, wake: null });
+    Object.assign(this, { path, heard, stands, last: "", tries: 0, closed: false, parked: false, resting: false, stop: null, wake: null });
     this.run();
   }
 
@@ -98,7 +98,7 @@ class Stream {
         // The network or the server has gone: the next try says more.
       }
       if (this.closed) return;
-      if (refused && refused.status === 204) return this.park();
+      if (this.resting || (refused && refused.status === 204)) return this.park();
       if (refused && [400, 401, 403, 404].includes(refused.status)) return this.stands(false, refused);
       this.stands(false, null);
       await this.pause();
@@ -139,6 +139,7 @@ class Stream {
   /** Nothing more comes until somebody says `again`. */
   park() {
     this.parked = true;
+    this.resting = false;
     this.stands(true, null);
   }
 
@@ -158,9 +159,18 @@ class Stream {
   again() {
     this.tries = 0;
     if (this.wake) this.wake();
+    this.resting = false;
     if (!this.parked || this.closed) return;
     this.parked = false;
     this.run();
+  }
+
+  /** Nobody looks: give the connection back. A browser has six for all pages of a server. */
+  rest() {
+    if (this.parked) return;
+    this.resting = true;
+    this.cut();
+    if (this.wake) this.wake();
   }
 
   /** The network has gone: do not wait for the silence to be long. */
