@@ -101,6 +101,7 @@ what a vendor prints is obeyed by a terminal
     test_show.py::test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed
     test_show.py::test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs
     test_show.py::test_whatever_was_recorded_is_drawn_and_not_obeyed
+    test_session_doors.py::test_a_name_is_shown_and_not_obeyed
     test_show.py::test_links_images_html_and_entities_of_a_markdown_text_are_words
     test_show.py::test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links
     test_cast_command.py::test_what_is_verified_obeys_nothing
@@ -229,6 +230,9 @@ a session begins with wider permissions from the web
     test_attacks.py::test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web
     test_app.py::test_a_session_that_cannot_be_is_refused_before_it_begins
     test_hosts.py::test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with_it
+the number of a host that has died is another process's
+    test_session_doors.py::test_no_other_process_is_ended_that_has_the_number_of_a_host
+    test_stop.py::test_a_number_that_comes_back_while_we_look_is_told_nothing
 a child will not die
     test_threats.py::test_nothing_is_left_when_we_are_killed_and_the_pipes_close
     test_child.py::test_a_child_that_ignores_everything_is_killed_with_its_group

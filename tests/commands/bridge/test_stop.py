@@ -1,0 +1,41 @@
+"""Ending hosts: only they are told anything, whatever becomes of their numbers meanwhile."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shim.commands.bridge import stop
+
+
+@pytest.fixture
+def bystander():
+    """A process that has nothing to do with any session."""
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as process:
+        yield process
+        assert process.poll() is None, "it was ended"
+
+
+def test_a_number_that_comes_back_while_we_look_is_told_nothing(desk, bystander, monkeypatch):
+    """The host dies behind our look at it, and another process gets its number before we hold that."""
+    one = desk.start()
+    one = desk.wait_until(one, lambda now: now.facts["pid"])
+    opened = os.pidfd_open
+
+    def late(pid):
+        os.kill(pid, signal.SIGKILL)
+        desk.ended(one)
+        return opened(bystander.pid)
+
+    monkeypatch.setattr(os, "pidfd_open", late)
+    assert stop.stop([one], desk.environment) == []
+
+
+def test_a_system_without_such_handles_ends_a_host_too(desk, monkeypatch):
+    one = desk.start()
+    desk.wait_until(one, lambda now: now.facts["pid"])
+    monkeypatch.delattr(os, "pidfd_open")
+    assert stop.stop([one], desk.environment) == []
+    assert not desk.now(one).alive
