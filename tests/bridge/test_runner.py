@@ -7,6 +7,7 @@ import pytest
 
 from shim.bridge.cast_log import CastLog
 from shim.bridge.host.runner import Connection, HubRunner
+from shim.core.bridge import audience
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
 
@@ -100,6 +101,7 @@ def test_a_read_that_fails_ends_the_session(host, monkeypatch):
     def broken(after, most, size):
         raise OSError(5, "Input/output error")
 
+    monkeypatch.setattr(audience, "RECENT_BYTES", 0)  # every line of the past is read
     host.runner.said(b'{"type":"system"}\n')
     monkeypatch.setattr(host.log, "read", broken)
     with host.client(1) as ours:
