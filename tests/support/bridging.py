@@ -1,7 +1,7 @@
 """A hub with a log in memory and clients that are played, for tests: what a host does, without its sockets."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -44,7 +44,7 @@ class MemoryLog:
 class Play:
     """A hub, its log, and the conversation's stdin. `do` carries out what waits; `read` is what a client reads."""
 
-    def __init__(self, log: MemoryLog | None = None, known: Sequence[str] = (), **facts: Any) -> None:
+    def __init__(self, log: MemoryLog | None = None, known: Iterable[str] = (), **facts: Any) -> None:
         self.log = log or MemoryLog()
         self.seconds = 0.0
         self.stdin: list[Frame] = []
@@ -111,7 +111,7 @@ class Play:
 
     def said(self, *lines: Frame) -> None:
         """The conversation says lines."""
-        self.hub.said(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        self.hub.said(b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines))
         self.do()
 
     def turn(self, text: str = "done", **result: Any) -> None:

@@ -33,6 +33,7 @@ RECENT_LINES = 10_000  # of former lives, among which a message that is said aga
 TICK_SECONDS = 1.0  # between two looks at the time
 # Of the time that a question may wait: the hub settles it a little before the conversation would, so that one does.
 PATIENCE, EARLIER_SECONDS = 0.9, 10.0
+KNOWN_LINES = 1000  # the last lines of former lives: a message in them that comes again is the same one
 LOG = "log"
 STOPPED, IDLE, OVER = "stopped", "idle", "ended"
 DISPLACED = "its folder was removed, or another host has taken its place"

@@ -1,16 +1,17 @@
 """The hub's side of the conversation: what it is told, what of that is logged, and what follows from it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from shim.core.bridge.audience import Audience
 from shim.core.bridge.client import Client, Roles
 from shim.core.bridge.commands import Append, Changed, Command, Tell
 from shim.core.bridge.frames import RefusedError, frame
-from shim.core.bridge.log import HEARD, NOTED, Record
+from shim.core.bridge.log import HEARD, NOTED, Entry, Record
 from shim.core.bridge.questions import Questions, denial
 from shim.core.bridge.requests import Ask, Asks, Request, Requests
 from shim.core.bridge.session import Session, Situation
+from shim.core.claude.messages import read_line
 from shim.core.claude.permissions import UNASKED
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
@@ -19,6 +20,15 @@ IDS = 1000  # of frames that were obeyed: one of them that comes again is obeyed
 ANSWER_BYTES = 4096  # of an answer that is kept for a frame that comes again
 WAITING = 1000  # messages that wait for their turn
 PRIORITIES = ("now", "next", "later")
+
+
+def taken(entries: Iterable[Entry]) -> Iterator[str]:
+    """The ids of the messages that the session has taken, as far as these lines of the log tell."""
+    for entry in entries:
+        if b'"isReplay":true' in entry.line:
+            line = read_line(entry.line)
+            if isinstance(line, dict) and line.get("isReplay") is True and isinstance(line.get("uuid"), str):
+                yield line["uuid"]
 
 
 class Conversation:

@@ -4,6 +4,7 @@ from bridging import ALLOW, DENY, SESSION, MemoryLog, Play, kinds, numbers, of_k
 
 from shim.core.bridge.audience import CLIENTS, HELLO_SECONDS
 from shim.core.bridge.commands import Append
+from shim.core.bridge.conversation import taken
 from shim.core.bridge.hub import BAD_FRAMES
 
 SAID = {"type": "assistant", "message": {"content": [{"type": "text", "text": "Hello"}]}, "parent_tool_use_id": None}
@@ -184,6 +185,19 @@ def test_the_same_message_twice_is_one():
     for identity in (uuid, "m", "22222222-0000-4000-8000-000000000000"):
         assert of_kind(play.asks(2, "message", id=identity, message=user()), "accepted") == [{"id": identity}]
     assert len(play.stdin) == 2 and play.stdin[0]["uuid"] == uuid
+
+
+def test_a_message_that_a_former_life_has_taken_is_known():
+    log, uuid = MemoryLog(), "11111111-0000-4000-8000-000000000000"
+    first = Play(log)
+    first.join(1)
+    first.say(1, "message", id=uuid, message=user())
+    assert list(taken(log.entries)) == []
+    first.turn()
+    second = Play(log, known=taken(log.entries))
+    second.join(1)
+    assert of_kind(second.asks(1, "message", id=uuid, message=user()), "accepted") == [{"id": uuid}]
+    assert second.stdin == []
 
 
 def test_a_message_is_in_the_log_before_the_conversation_has_it():
