@@ -95,9 +95,9 @@ ID_DIGITS = 8
 Answer = Callable[[Request], Awaitable[Any]]
 
 
-def application(hosts: Hosts, names: Names, tokens: TokenFile) -> App:
+def application(hosts: Hosts, names: Names, tokens: TokenFile, limits: Limits) -> App:
     """The whole gateway as one ASGI application."""
-    gateway = Gateway(hosts, names, tokens)
+    gateway = Gateway(hosts, names, tokens, limits)
     routes = [
         Route("/", gateway.page),
         Route("/assets/{name}", gateway.asset),
@@ -136,11 +136,11 @@ ACTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 class Gateway:
     """The answers to requests. It keeps what may be lost: how much of its limits is used."""
 
-    def __init__(self, hosts: Hosts, names: Names, tokens: TokenFile) -> None:
+    def __init__(self, hosts: Hosts, names: Names, tokens: TokenFile, limits: Limits) -> None:
         self._hosts = hosts
         self._names = names
         self._tokens = tokens
-        self._limits = Limits()
+        self._limits = limits
         self._assets = {name: os.path.join(DRAWING, name) for name in SHARED}
         self._assets |= {name: os.path.join(ASSETS, name) for name in os.listdir(ASSETS)}
 
@@ -272,6 +272,7 @@ class Stream:
         """Answer, and give the place back."""
         with self._limits.stream(self._role):
             await self._stream(scope, receive, send)
+        await send({"type": "http.response.body", "body": b""})
 
 
 def _visitor(request: Request) -> Visitor:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
+from anyio import CancelScope
+
 from shim.bridge.gateway.gate import Refused
 
 POSTS, POSTS_A_SECOND = 60, 10.0  # at once, and from then on: a person types slower, a script may wait
@@ -17,6 +19,7 @@ class Limits:
         self._clock = clock
         self._posts: dict[str, tuple[float, float]] = {}  # role → how many are left, and when that was so
         self._streams: dict[str, int] = {}
+        self._open: set[CancelScope] = set()
 
     def post(self, role: str) -> None:
         """Count a request that does something. Refused if there are too many."""
@@ -29,11 +32,19 @@ class Limits:
 
     @contextmanager
     def stream(self, role: str) -> Iterator[None]:
-        """A place for a stream. Refused if there is none."""
+        """A place for a stream, for as long as the server lives. Refused if there is none."""
         if self._streams.get(role, 0) >= STREAMS:
             raise Refused(429, f"{STREAMS} streams are open with this token already")
         self._streams[role] = self._streams.get(role, 0) + 1
-        try:
-            yield
-        finally:
-            self._streams[role] -= 1
+        with CancelScope() as scope:
+            self._open.add(scope)
+            try:
+                yield
+            finally:
+                self._open.discard(scope)
+                self._streams[role] -= 1
+
+    def end_streams(self) -> None:
+        """End all that are open: the server ends."""
+        for scope in list(self._open):
+            scope.cancel()

@@ -14,6 +14,7 @@ from shim.bridge.gateway.app import application
 from shim.bridge.gateway.connections import HEAD_BYTES, BoundedConnection
 from shim.bridge.gateway.gate import Names
 from shim.bridge.gateway.hosts import Hosts
+from shim.bridge.gateway.limits import Limits
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.errors import FrontendError, MachineError
 
@@ -161,9 +162,9 @@ def serve(place: Place, hosts: Hosts, environment: Mapping[str, str], tell: Call
 
 def server_of(place: Place, hosts: Hosts, tokens: TokenFile, opened: socket.socket) -> uvicorn.Server:
     """The server for a listening socket."""
-    names = names_of(place, opened.getsockname()[1])
+    names, limits = names_of(place, opened.getsockname()[1]), Limits()
     config = uvicorn.Config(
-        application(hosts, names, tokens),
+        application(hosts, names, tokens, limits),
         http=BoundedConnection,
         ws="none",
         lifespan="off",
@@ -180,7 +181,20 @@ def server_of(place: Place, hosts: Hosts, tokens: TokenFile, opened: socket.sock
         ssl_certfile=place.certificate or None,
         ssl_keyfile=place.key or None,
     )
-    return uvicorn.Server(config)
+    return GatewayServer(config, limits)
+
+
+class GatewayServer(uvicorn.Server):
+    """A server that ends its streams at its end, which would be open for ever."""
+
+    def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
+        super().__init__(config)
+        self._limits = limits
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then all else."""
+        self._limits.end_streams()
+        await super().shutdown(sockets=sockets)
 
 
 def _check_certificate(place: Place) -> None:

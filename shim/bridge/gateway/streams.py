@@ -177,14 +177,13 @@ class EventStream:
         self._still = still
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer until the browser goes, the host goes, or the token is replaced."""
+        """Answer until the browser goes, the host goes, or the token is replaced; the last word is the caller's."""
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_until_gone, receive, tasks)
             await self._write(send, tasks)
-            await send({"type": "http.response.body", "body": b""})
             tasks.cancel_scope.cancel()
 
     async def _write(self, send: Send, tasks: TaskGroup) -> None:

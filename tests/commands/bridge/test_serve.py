@@ -31,15 +31,14 @@ finally:
 needs_web = pytest.mark.skipif(importlib.util.find_spec("uvicorn") is None, reason="the extra claude-shim[web]")
 
 
-def served(box, **options):
+def served(environment, cwd):
     return start_shim(
         ("bridge", "serve", "--http", "127.0.0.1:0"),
-        env=box.environment(),
-        cwd=box.cwd,
+        env=environment,
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        **options,
     )
 
 
@@ -52,7 +51,7 @@ def get(address, token):
 @needs_web
 def test_what_is_no_terminal_gets_the_address_without_a_token(box):
     token = box.shim("bridge", "token").stdout.decode().strip()
-    with served(box) as process:
+    with served(box.environment(), box.cwd) as process:
         try:
             address = process.stdout.readline().decode().strip()
             assert ADDRESS.fullmatch(address)
@@ -61,8 +60,28 @@ def test_what_is_no_terminal_gets_the_address_without_a_token(box):
             said, complaint = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
-    assert token.encode() not in said + complaint and process.returncode in (0, 130, -signal.SIGINT)
-    assert b"Traceback" not in complaint
+    assert token.encode() not in said and complaint == b""
+
+
+@needs_web
+def test_an_end_with_an_open_stream_is_quick_and_quiet(desk):
+    begun = desk.claude("--bg", "hi")
+    assert begun.status == 0
+    token = desk.shim("bridge", "token").stdout.decode().strip()
+    with served(desk.environment, desk.cwd) as process:
+        try:
+            address = process.stdout.readline().decode().strip()
+            (session,) = get(f"{address}sessions", token)["sessions"]
+            request = urllib.request.Request(f"{address}sessions/{session['id']}/events")
+            request.add_header("Authorization", f"Bearer {token}")
+            with urllib.request.urlopen(request, timeout=PATIENCE) as stream:
+                assert stream.readline() == b"retry: 1000\n"
+                process.send_signal(signal.SIGTERM)
+                assert b"" in iter(stream.readline, None), "it ends"
+            _, complaint = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert complaint == b""
 
 
 @needs_web
