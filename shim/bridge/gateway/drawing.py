@@ -77,9 +77,9 @@ class Drawing:
         above = self._exported.step_of(str(found.get("parent_tool_use_id") or ""))
         block, delta = event.get("content_block"), event.get("delta")
         if event.get("type") == "content_block_start" and isinstance(block, Mapping):
-            kind = str(block.get("type"))
             name = printable(str(block.get("name") or ""))
-            return {"above": above, "kind": "call" if name else kind, "name": name, "begin": True, "text": ""}
+            kind = "call" if name else "thinking" if "thinking" in str(block.get("type")) else "text"
+            return {"above": above, "kind": kind, "name": name, "begin": True, "text": ""}
         if event.get("type") == "content_block_delta" and isinstance(delta, Mapping):
             for kind in ("text", "thinking"):
                 if isinstance(text := delta.get(kind), str) and text:

@@ -1,0 +1,71 @@
+"""The drawing of a session that goes on, whatever its lines are."""
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shim.bridge.gateway.drawing import DEPTH, Drawing, clean, question_of, step_of
+
+TEXT = st.text(max_size=20) | st.sampled_from(["\x1b[31m", "\u202e", "text", "tool_use", "success", "t1", "Bash"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+BLOCK = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "thinking", "tool_use", "tool_result", "image"]) | TEXT},
+    optional={
+        "text": JSON, "thinking": JSON, "id": TEXT | JSON, "name": JSON, "input": JSON, "tool_use_id": TEXT | JSON,
+        "content": JSON, "is_error": JSON,
+    },
+)  # fmt: skip
+LINE = st.fixed_dictionaries(
+    {"type": st.sampled_from(["system", "assistant", "user", "result", "stream_event", "rate_limit_event", "other"])},
+    optional={
+        "message": st.fixed_dictionaries({}, optional={"content": st.lists(BLOCK, max_size=3) | JSON}) | JSON,
+        "event": st.fixed_dictionaries({}, optional={"type": TEXT, "delta": JSON, "content_block": BLOCK}) | JSON,
+        "isReplay": JSON, "subtype": TEXT | JSON, "parent_tool_use_id": TEXT | JSON, "result": JSON, "usage": JSON,
+        "is_error": JSON, "permission_denials": JSON, "total_cost_usd": JSON, "session_id": JSON, "error": JSON,
+    },
+)  # fmt: skip
+
+
+def unseen(value):
+    """The characters that a page or a terminal would obey."""
+    text = orjson.dumps(value).decode()
+    return [character for character in ("\u202e", "\\u001b", "\x9b") if character in text]
+
+
+@given(st.lists(LINE | JSON, max_size=8))
+def test_whatever_a_session_says_its_steps_are_json_that_obeys_nothing(lines):
+    drawing, late = Drawing(), Drawing()
+    for at, line in enumerate(lines):
+        told = orjson.dumps(line)
+        live = drawing.partial(told)
+        steps = [step_of(sheet) for sheet in drawing.line(at, told)]
+        assert steps == [step_of(sheet) for sheet in late.line(at, told)], (
+            "who watched what was streamed sees the same steps"
+        )
+        assert not unseen([live, steps])
+    assert not unseen([drawing.title, drawing.totals()])
+
+
+@given(
+    JSON | st.fixed_dictionaries({"subtype": TEXT, "tool_name": JSON, "input": JSON, "permission_suggestions": JSON})
+)
+def test_whatever_is_asked_is_shown_and_obeys_nothing(request):
+    told = question_of("q1", request if isinstance(request, dict) else {})
+    assert told["question"] == "q1" and not unseen(told)
+
+
+def test_a_depth_that_never_ends_is_bounded():
+    deep: object = "end"
+    for _ in range(5000):
+        deep = [deep]
+    assert orjson.dumps(clean(deep)).count(b"[") == DEPTH
+
+
+def test_a_broken_line_changes_nothing():
+    drawing = Drawing()
+    for line in (b"", b"nonsense", b"[]", b"null", b'"text"', b"\xff"):
+        assert drawing.line(1, line) == [] and drawing.partial(line) is None
