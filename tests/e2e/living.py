@@ -1,0 +1,89 @@
+"""Sessions that live on their own, begun as a person would, and looked at as a terminal beside the client does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from place import TURN_SECONDS, Line, Place, wait_until
+
+from shim.bridge import registry
+from shim.bridge.link import connect_blocking
+from shim.bridge.registry import Registered
+from shim.core.bridge.frames import WATCH
+
+BEGUN = re.compile(r"backgrounded · ([0-9a-f]{8})")
+
+
+@dataclass
+class Living:
+    """One session in a place."""
+
+    place: Place
+    uuid: str
+
+    def now(self) -> Registered:
+        found = registry.look_up(self.uuid, self.place.environment)
+        assert found is not None
+        return found
+
+    @property
+    def alive(self) -> bool:
+        return self.now().alive
+
+    def children(self) -> list[int]:
+        """The vendor's processes: what its host has started."""
+        pid = self.now().facts["pid"]
+        return sorted(int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+    def idle(self) -> None:
+        """Waits for the end of its turn."""
+        assert wait_until(lambda: self.now().facts["status"] == "idle", TURN_SECONDS), self.now()
+
+    @contextmanager
+    def watched(self) -> Iterator[Iterator[Line]]:
+        """The frames that a client hears which only watches."""
+        with connect_blocking(self.uuid, self.place.environment, role=WATCH, replay=False) as link:
+            yield link.frames(TURN_SECONDS)
+
+    def stop(self) -> None:
+        """Ends it, as a person would."""
+        _run(self.place, "stop", self.uuid[:8])
+        assert wait_until(lambda: not self.alive, TURN_SECONDS)
+
+
+@contextmanager
+def begun(place: Place, prompt: str) -> Iterator[Living]:
+    """A session that `claude --bg` has begun, once it has answered; it is ended at last."""
+    (identity,) = BEGUN.findall(_run(place, "--bg", prompt))
+    (found,) = registry.find(identity, place.environment)
+    session = Living(place, found.session)
+    session.idle()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def living(place: Place) -> list[Living]:
+    """The sessions of a place that live now."""
+    return [Living(place, one.session) for one in registry.sessions(place.environment) if one.alive]
+
+
+def _run(place: Place, *arguments: str) -> str:
+    done = subprocess.run(
+        [str(place.claude), *arguments],
+        cwd=place.folder,
+        env=dict(place.environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TURN_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    return done.stdout

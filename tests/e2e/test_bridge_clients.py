@@ -1,0 +1,132 @@
+"""Real clients on sessions that live on their own: the SDKs resume one, and an editor's adapter does.
+
+What every client does in a session that began through the bridge is what it does without (`test_clients`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from acp_clients import ACPS, AcpClient
+from clis import CLIS, Cli
+from living import begun, living
+from place import Line, Place, wait_until
+from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
+from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
+from vendor_setups import PI_CUMULATIVE, QWEN
+
+pytestmark = pytest.mark.e2e
+
+LIVES = [cli for cli in CLIS if not cli.bare and cli.vendor is not PI_CUMULATIVE and not cli.talks]
+ADAPTER = ACPS[-1]
+
+
+def cells(clients: Sequence[SdkClient | AcpClient], *, asks: bool = False) -> pytest.MarkDecorator:
+    """Every client with every vendor; `make e2e` tries the first one with qwen."""
+    chosen = [cli for cli in LIVES if not (asks and cli.vendor.silent)]
+    return pytest.mark.parametrize(
+        ("client", "cli"),
+        [
+            pytest.param(
+                client,
+                cli,
+                id=f"{client}-{cli}",
+                marks=[pytest.mark.full] * (cli.vendor is not QWEN or client is not clients[0]),
+            )
+            for client in clients
+            for cli in chosen
+        ],
+    )
+
+
+@cells([PYTHON, TYPESCRIPT])
+def test_a_client_goes_on_with_a_session_that_began_in_the_background(
+    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    with begun(place, "[[text]] the first words") as session:
+        children = session.children()
+        conversation = client.connect(place, resume=session.uuid)
+        turn = conversation.turn("[[text]] and again")
+        again = conversation.turn("[[text]] once more")
+        conversation.disconnect()
+        assert turn.kinds[-3:] == ["init", "text", "result"]
+        assert turn.result["text"] == again.result["text"] == REPLY
+        assert turn.init["session"] == session.uuid
+        assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+        assert children and session.children() == children, "the same process of the vendor's has answered"
+
+
+@cells([PYTHON, TYPESCRIPT], asks=True)
+def test_a_client_answers_a_question_while_another_one_watches(
+    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    with begun(place, "[[text]] the first words") as session, session.watched() as frames:
+        conversation = client.connect(place, resume=session.uuid, asks=True)
+        begin = len(conversation.lines)
+        conversation.say("[[shell]] touch made.txt")
+        conversation.await_saw("asked")
+        conversation.allow()
+        turn = conversation.rest_of_turn(begin)
+        conversation.disconnect()
+        (asked, settled) = _question(frames)
+        assert asked["request"]["subtype"] == "can_use_tool"
+        assert settled["how"] == "allow" and settled["question"] == asked["question"]
+        assert turn.result["text"] == REPLY_AFTER_TOOL
+        assert (place.folder / "made.txt").exists()
+        assert session.alive
+
+
+def _question(frames: object) -> tuple[Line, Line]:
+    """A question, and how it was settled."""
+    asked: Line = next(frame for frame in frames if frame["kind"] == "question")  # type: ignore[attr-defined]
+    return asked, next(frame for frame in frames if frame["kind"] == "settled")  # type: ignore[attr-defined]
+
+
+@cells([ADAPTER])
+def test_an_editor_goes_on_with_a_session_that_began_in_the_background(
+    client: AcpClient, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    with begun(place, "[[text]] the first words") as session:
+        editor = client.connect(place)
+        editor.open(resume=session.uuid)
+        prompt = editor.prompt("[[text]] and again")
+        editor.leave()
+        assert prompt.error is None and prompt.text == REPLY
+        assert "the first words" in json.dumps(service.asked("text")[-1].messages)
+        assert session.alive
+
+
+@cells([PYTHON, TYPESCRIPT])
+def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_it(
+    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    bridged = Place(place.claude, place.folder, {**place.environment, "SHIM_BRIDGE": "1"}, place.started)
+    first = client.connect(bridged)
+    session_of = first.turn("[[text]] the first words").init["session"]
+    first.disconnect()
+    (session,) = living(place)
+    assert session.uuid == session_of
+    children = session.children()
+    second = client.connect(place, resume=session.uuid)
+    turn = second.turn("[[text]] and again")
+    second.disconnect()
+    assert turn.result["text"] == REPLY and session.children() == children
+    session.stop()
+
+
+@cells([PYTHON])
+def test_one_prompt_through_the_bridge_leaves_nothing_behind(
+    client: SdkClient, cli: Cli, place: Place, hello: Path
+) -> None:
+    import subprocess
+
+    environment = {**place.environment, "SHIM_BRIDGE": "1"}
+    argv = [str(place.claude), "-p", "[[text]] hi", *cli.vendor.arguments]
+    done = subprocess.run(
+        argv, cwd=place.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=90, check=False
+    )
+    assert (done.returncode, done.stdout.decode()) == (0, f"{REPLY}\n"), done
+    assert wait_until(lambda: not living(place), 10.0)
