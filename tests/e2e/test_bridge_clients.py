@@ -6,6 +6,7 @@ What every client does in a session that began through the bridge is what it doe
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from living import begun, living
 from place import Line, Place, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
-from vendor_setups import PI_CUMULATIVE, QWEN
+from test_sdk_servers import NAME, call
+from vendor_setups import CODEX, OPENCODE, PI_CUMULATIVE, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 
@@ -24,9 +26,11 @@ LIVES = [cli for cli in CLIS if not cli.bare and cli.vendor is not PI_CUMULATIVE
 ADAPTER = ACPS[-1]
 
 
-def cells(clients: Sequence[SdkClient | AcpClient], *, asks: bool = False) -> pytest.MarkDecorator:
-    """Every client with every vendor; `make e2e` tries the first one with qwen."""
-    chosen = [cli for cli in LIVES if not (asks and cli.vendor.silent)]
+def cells(
+    clients: Sequence[SdkClient | AcpClient], *, asks: bool = False, among: Sequence[Vendor] = ()
+) -> pytest.MarkDecorator:
+    """Every client with every vendor, or with some; `make e2e` tries the first one with qwen."""
+    chosen = [cli for cli in LIVES if not (asks and cli.vendor.silent) and (not among or cli.vendor in among)]
     return pytest.mark.parametrize(
         ("client", "cli"),
         [
@@ -121,8 +125,6 @@ def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_i
 def test_one_prompt_through_the_bridge_leaves_nothing_behind(
     client: SdkClient, cli: Cli, place: Place, hello: Path
 ) -> None:
-    import subprocess
-
     environment = {**place.environment, "SHIM_BRIDGE": "1"}
     argv = [str(place.claude), "-p", "[[text]] hi", *cli.vendor.arguments]
     done = subprocess.run(
@@ -130,3 +132,19 @@ def test_one_prompt_through_the_bridge_leaves_nothing_behind(
     )
     assert (done.returncode, done.stdout.decode()) == (0, f"{REPLY}\n"), done
     assert wait_until(lambda: not living(place), 10.0)
+
+
+@cells([PYTHON], asks=True, among=(QWEN, CODEX, OPENCODE))
+def test_the_tools_of_a_clients_process_come_with_it(client: SdkClient, cli: Cli, place: Place) -> None:
+    """The vendor's child is told of them when it starts: the next one is. (gemini resumes nothing that is so young.)"""
+    with begun(place, "[[text]] the first words") as session:
+        conversation = client.connect(place, resume=session.uuid, asks=True, serves=NAME)
+        begin = len(conversation.lines)
+        conversation.say(call(cli, 2, 3))
+        conversation.await_saw("asked")
+        conversation.allow()
+        turn = conversation.rest_of_turn(begin)
+        conversation.disconnect()
+        assert [line["input"] for line in turn.of("ran")] == [{"a": 2, "b": 3}]
+        assert turn.result["text"] == REPLY_AFTER_TOOL
+        assert session.alive

@@ -26,6 +26,7 @@ from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.ids import parse_uuid
+from shim.core.reading.json_text import dump
 from shim.process.environment import working_directory
 from shim.state.claude_settings import permissions
 from shim.state.config import Settings
@@ -177,7 +178,7 @@ class Attached:
             named, _ = going_on(invocation, invocation.own.shim_vendor, begun.cwd, environment)
             forked = parse_uuid(named or "") or ""
         wanted = Wanted(
-            conversation_words(invocation),
+            conversation_words(_without_inside(invocation, begun.cwd)),
             self._installed,
             begun.cwd,
             begun.vendor.shown,
@@ -267,8 +268,7 @@ class Attached:
         from shim.channels.stdout import Output, Stdout
 
         streams, asked = self._invocation.streams, prompts(self._invocation)
-        named = named_servers(self._invocation, str(one.facts["cwd"]))
-        inside = [name for name, server in named.items() if isinstance(server, dict) and server.get("type") == "sdk"]
+        inside, _ = _servers(self._invocation, str(one.facts["cwd"]))
         frontend = Frontend(self._wants(), one.session, fresh_uuid, asked=asked, servers=inside)
         frontend.framed(link.welcome)
         if frontend.others_drive and frontend.busy:
@@ -324,6 +324,21 @@ class Attached:
             terminator=ending,
             limit=self._settings.max_line_bytes,
         )
+
+
+def _servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
+    """The MCP servers of the frontend's own process, by their names, and the others with their configuration."""
+    named = named_servers(invocation, cwd)
+    inside = [name for name, server in named.items() if isinstance(server, dict) and server.get("type") == "sdk"]
+    return inside, {name: server for name, server in named.items() if name not in inside}
+
+
+def _without_inside(invocation: Invocation, cwd: str) -> Invocation:
+    """The invocation for a host: what lives in the frontend's process comes with its `initialize`, and goes with it."""
+    inside, others = _servers(invocation, cwd)
+    if not inside:
+        return invocation
+    return invocation.with_flags(mcp_config=(dump({"mcpServers": others}).decode(),) if others else ())
 
 
 async def _ask(link: "Link", frontend: "Frontend", request: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ UNHEEDED = (
     *("allowed_tools", "add_dirs", "mcp_config", "strict_mcp_config", "max_turns", "max_budget_usd"),
     *("max_thinking_tokens", "thinking", "effort", "fallback_model", "system_prompt", "system_prompt_file"),
     *("append_system_prompt", "append_system_prompt_file", "skip_permissions", "allow_skip_permissions"),
+    "shim_record",
 )
 
 

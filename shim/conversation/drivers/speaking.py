@@ -105,6 +105,8 @@ class SpeakingDriver(ChildDriver):
             said = None if self.launcher.policy.ruled and vendor.enforcement.judged else self._speech.mode(mode)
         elif what == "rules":  # a child was told those of its start, and asks about what these are about
             said, relaunch = b"", self._outdated_rules()
+        elif what == "servers":  # a child is told of them when it starts
+            said, relaunch = b"", True
         else:
             said = self._speech.model(value) if what == "model" else self._speech.effort(value)
         if self._child is not None:

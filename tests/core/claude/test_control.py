@@ -611,3 +611,13 @@ def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
     assert one.facts.policy.narrowing == ()
     (said, *_), _ = narrow(control(), deny=["Bash"])
     assert said["response"]["subtype"] == "error"
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_servers_that_come_in_the_middle_of_a_session_are_for_another_child(begun):
+    one = control(servers=True)
+    if begun:
+        one.begin("hi")
+    wishes = ask(one, "initialize", sdkMcpServers=["calc"])[1]
+    assert wishes == ([Chosen("servers", None)] if begun else [])
+    assert ask(one, "initialize", sdkMcpServers=["calc"])[1] == []

@@ -113,7 +113,7 @@ class Control(Lines):
         subtype = request.get("subtype")
         if subtype == "interrupt":
             return self._interrupt(identity)
-        effort, narrowing = self.facts.effort, self._narrowing
+        effort, narrowing, servers = self.facts.effort, self._narrowing, self.facts.servers.names
         answer = ANSWERS.get(subtype) if isinstance(subtype, str) else None
         try:
             if answer is None:
@@ -124,6 +124,8 @@ class Control(Lines):
             return []
         self._answer(identity, body)
         rules: list[Wish] = [] if self._narrowing == narrowing else [Chosen("rules", None)]
+        if self.begun and self.facts.servers.names != servers:  # of a frontend that has joined
+            rules.append(Chosen("servers", None))
         if self.facts.effort != effort:
             return [Chosen("effort", self.facts.effort), *rules]
         if subtype == "set_model":
