@@ -77,6 +77,9 @@ def _print_frames(one: Registered) -> int:
                 frames, going = link.taken()
         except KeyboardInterrupt:
             return 0
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return 0
 
 
 def _show_log(one: Registered, *, thinking: bool, full: bool) -> int:
