@@ -35,6 +35,12 @@ class Text(str):
     __slots__ = ()
 
 
+class Pasted(Text):
+    """Text that nobody pressed a key for."""
+
+    __slots__ = ()
+
+
 class Keys:
     """Takes the bytes of a terminal apart. What is no key and no text is left out."""
 
@@ -93,7 +99,7 @@ class Keys:
             return ""
         self._paste = None
         text = text[:PASTE_CHARACTERS].replace("\r\n", "\n").replace("\r", "\n")
-        keys.append(Text("".join(one for one in text if one in "\n\t" or (one >= " " and one != "\x7f"))))
+        keys.append(Pasted("".join(one for one in text if one in "\n\t" or (one >= " " and one != "\x7f"))))
         return rest
 
 

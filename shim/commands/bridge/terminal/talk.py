@@ -98,7 +98,7 @@ class Talk:
 
     def press(self, pressed: list[str]) -> None:
         """Keys that came at once."""
-        if len(pressed) == 1 and isinstance(pressed[0], Text) and self.answers:
+        if len(pressed) == 1 and pressed[0].__class__ is Text and self.answers:
             decision = self.asking.key(pressed[0])
             if decision is not None:
                 self.answer(decision)

@@ -1,0 +1,254 @@
+"""What a person types at a session, and what becomes of it."""
+
+import pytest
+from sitting import ME, Sitting
+from telling import INIT, call, delta, result, returned, said, start, text
+
+from shim.commands.bridge.terminal.talk import GRACE_SECONDS, TWICE_SECONDS
+
+OTHER = {"kind": "driver", "client": "the page"}
+BUSY = {"kind": "state", "state": "working", "status": "busy"}
+FORM = {
+    "questions": [
+        {"question": "Which colour?", "options": [{"label": "red"}, {"label": "blue"}]},
+        {"question": "How?", "multiSelect": True, "options": [{"label": "soon"}, {"label": "well"}]},
+    ]
+}
+
+
+@pytest.fixture
+def sitting():
+    return Sitting().begin()
+
+
+def kinds(sitting):
+    return [said["kind"] for said in sitting.said]
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_is_the_next_message_and_waits_until_it_comes_back(sitting):
+    sitting.press("hello", "\r")
+    (message,) = sitting.said
+    assert message["kind"] == "message" and message["message"] == {"role": "user", "content": "hello"}
+    assert "⧗ hello" in sitting.shown
+    sitting.line({"type": "user", "isReplay": True, "uuid": message["id"], "message": {"content": "hello"}})
+    assert "⧗" not in sitting.shown and "> hello" in sitting.shown
+
+
+def test_a_message_that_is_refused_is_in_the_line_again(sitting):
+    sitting.press("hello", "\r")
+    sitting.take({"kind": "refused", "id": sitting.said[0]["id"], "text": "no room", "reason": "busy"})
+    assert "✗ no room" in sitting.shown and sitting.talk.editor.text == "hello" and sitting.talk.settled
+
+
+def test_who_does_not_drive_says_nothing_and_keeps_the_line(sitting):
+    sitting.take(OTHER)
+    sitting.press("hello", "\r")
+    assert sitting.said == [] and "✗ the page drives" in sitting.shown
+    assert sitting.talk.editor.text == "hello"
+    sitting.press("\x14")
+    assert kinds(sitting) == ["take"]
+    sitting.take({"kind": "accepted", "id": sitting.said[0]["id"]}, {"kind": "driver", "client": ME})
+    sitting.press("\r")
+    assert kinds(sitting) == ["take", "message"]
+
+
+@pytest.mark.parametrize(
+    ("line", "frame"),
+    [("/take", {"kind": "take"}), ("/release", {"kind": "release"}), ("/mode plan", {"kind": "mode", "mode": "plan"}),
+     ("/model  m2 ", {"kind": "model", "model": "m2"}), ("/model", {"kind": "model", "model": None}),
+     ("/compact", {"kind": "message", "message": {"role": "user", "content": "/compact"}})],
+)  # fmt: skip
+def test_a_line_with_a_slash_is_an_order_of_ours_or_the_agents(sitting, line, frame):
+    sitting.press(line, "\r")
+    (told,) = sitting.said
+    assert {key: told[key] for key in frame} == frame
+
+
+def test_what_a_broken_connection_did_not_answer_is_said_again(sitting):
+    sitting.press("hello", "\r")
+    sitting.begin()
+    assert [said["id"] for said in sitting.said] == [sitting.said[0]["id"]] * 2
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "behaviour"), [("y", "allow"), ("n", "deny")])
+def test_a_key_answers_once(sitting, key, behaviour):
+    sitting.ask("Bash", command="ls")
+    sitting.press(key, key)
+    assert [answer["behavior"] for answer in sitting.answers] == [behaviour]
+
+
+def test_always_is_offered_only_where_something_can_be_allowed(sitting):
+    sitting.ask("Bash", command="rm *")
+    assert "a always" not in sitting.shown
+    sitting.press("a")
+    assert sitting.answers == [] and sitting.talk.editor.text == "a"
+
+
+def test_a_key_that_was_on_its_way_when_the_question_came_answers_nothing(sitting):
+    sitting.take(question(command="ls"))
+    sitting.wait(GRACE_SECONDS / 2)
+    sitting.press("y")
+    assert sitting.answers == [] and "y yes" not in sitting.shown
+
+
+def question(identity="q1", **arguments):
+    request = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t", "input": arguments}
+    return {"kind": "question", "question": identity, "at": 1, "request": request}
+
+
+@pytest.mark.parametrize("keys", [["ye"], ["\x1b[200~y\x1b[201~", ""], ["\t", "y"], ["x", "y"]])
+def test_words_answer_nothing(sitting, keys):
+    """Of several keys in one read, of a paste, behind Tab, in a line that is begun."""
+    sitting.ask("Bash", command="ls")
+    sitting.press(*keys)
+    assert sitting.answers == []
+
+
+def test_a_message_is_said_while_a_question_is_open_and_answers_nothing(sitting):
+    sitting.ask("Bash", command="ls")
+    sitting.press("\t", "yes", "\r")
+    assert kinds(sitting) == ["message"]
+
+
+def test_questions_are_asked_one_behind_the_other(sitting):
+    sitting.ask("Bash", "q1", command="ls")
+    sitting.ask("Bash", "q2", command="pwd")
+    assert "? may it run Bash ls  (and 1 more)" in sitting.shown
+    sitting.press("y")
+    sitting.take({"kind": "settled", "question": "q1", "by": ME, "how": "allow"})
+    assert sitting.shown.rstrip().split("\n")[-4] == "? may it run Bash pwd"
+    sitting.press("y")
+    assert len(sitting.answers) == 1, "it has only just come to be asked"
+    sitting.wait(GRACE_SECONDS)
+    sitting.press("\x7f", "n")
+    assert [said["question"] for said in sitting.said if said["kind"] == "answer"] == ["q1", "q2"]
+
+
+def test_a_question_that_somebody_else_has_settled_is_gone(sitting):
+    sitting.ask("Bash", command="ls")
+    sitting.wait(2)
+    sitting.take({"kind": "settled", "question": "q1", "by": "the page", "how": "deny"})
+    assert "→ denied by the page after 2.5 s" in sitting.shown and "y yes" not in sitting.shown
+    sitting.press("y")
+    assert sitting.answers == []
+
+
+def test_a_form_is_answered_with_numbers_and_words(sitting):
+    sitting.ask("AskUserQuestion", **FORM)
+    assert "? Which colour? (1 of 2)" in sitting.shown and "  2  blue" in sitting.shown
+    sitting.press("3", "\r")
+    assert "✗ use a number of 1 to 2, or words of your own" in sitting.shown
+    sitting.press("2", "\r")
+    assert "? How? (2 of 2)" in sitting.shown and sitting.answers == []
+    sitting.press("1, 2", "\r")
+    (answer,) = sitting.answers
+    assert answer["behavior"] == "allow"
+    assert answer["updatedInput"] == FORM | {"answers": {"Which colour?": "blue", "How?": "soon, well"}}
+
+
+def test_a_form_takes_words_of_ones_own_and_can_be_declined(sitting):
+    sitting.ask("AskUserQuestion", **FORM)
+    sitting.press("1 2", "\r")
+    assert "✗ one answer can be chosen" in sitting.shown
+    sitting.press("green, as 2 trees", "\r", "/no", "\r")
+    assert [answer["behavior"] for answer in sitting.answers] == ["deny"]
+
+
+def test_a_form_of_an_mcp_server_is_answered_as_one(sitting):
+    schema = {"type": "object", "properties": {"size": {"type": "integer", "title": "Which size?"}}}
+    request = {"subtype": "elicitation", "mcp_server_name": "shop", "message": "Your shoes", "requested_schema": schema}
+    sitting.take({"kind": "question", "question": "q", "at": 1, "request": request})
+    sitting.press("43", "\r")
+    assert sitting.answers == [{"action": "accept", "content": {"size": 43}}]
+
+
+def test_what_an_mcp_server_asks_without_a_form_is_a_yes_or_a_no(sitting):
+    request = {"subtype": "elicitation", "mcp_server_name": "shop", "message": "Log in", "url": "https://a.example"}
+    sitting.take({"kind": "question", "question": "q", "at": 1, "request": request})
+    sitting.wait(GRACE_SECONDS)
+    assert "url: https://a.example" in sitting.shown
+    sitting.press("n")
+    assert sitting.answers == [{"action": "decline"}]
+
+
+# -- Ctrl-C and leaving ------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_interrupts_what_runs_and_leaves_when_it_comes_twice(sitting):
+    sitting.take(BUSY)
+    sitting.press("\x03")
+    assert kinds(sitting) == ["interrupt"] and not sitting.talk.left
+    sitting.wait(TWICE_SECONDS)
+    sitting.press("\x03")
+    assert not sitting.talk.left
+    sitting.press("\x03")
+    assert sitting.talk.left
+
+
+def test_ctrl_c_empties_a_line_when_nothing_runs(sitting):
+    sitting.press("abc", "\x03")
+    assert sitting.talk.editor.text == "" and sitting.said == []
+
+
+# -- what is drawn -----------------------------------------------------------------------------------------------------
+
+
+def test_a_text_is_seen_while_it_is_said(sitting):
+    sitting.take(BUSY)
+    sitting.line(start())
+    sitting.line(delta("Hello **you"))
+    sitting.wait(0.1)
+    assert "Hello **you" in sitting.shown
+    sitting.line(said(text("Hello **you**.")))
+    assert "Hello you." in sitting.shown and sitting.shown.count("Hello") == 1
+
+
+def test_only_the_last_screens_of_what_was_said_before_are_drawn():
+    sitting = Sitting(lines=10)
+    events = [INIT]
+    for number in map(str, range(50)):
+        events += [said(call(number), reply=number), returned(number)]
+    frames = [
+        {"kind": "line", "number": number, "generation": 1, "at": 1, "line": line}
+        for number, line in enumerate(events, 1)
+    ]
+    sitting.begin(*frames)
+    rows = sitting.shown.split("\n")
+    assert rows[0] == "1f0c2ab4 · a test · demo · /repo"
+    assert rows[1].startswith("… 4") and rows[1].endswith("earlier steps: `shim bridge watch 1f0c2ab4` shows all")
+    assert len(rows) < 35 and "    out" in rows
+
+
+def test_lines_that_are_said_again_behind_a_gap_are_drawn_once(sitting):
+    sitting.line(said(text("one")))
+    sitting.take({"kind": "gap", "from": 1, "to": 1, "reason": "generation"})
+    sitting.line(said(text("one")), number=1)
+    sitting.take({"kind": "gap", "from": 2, "to": 9, "reason": "lost"})
+    assert sitting.shown.count("one") == 1
+    assert "the lines 2 to 9 of the session are not kept any more" in sitting.shown
+
+
+@pytest.mark.parametrize("columns", [12, 30, 200])
+def test_the_line_below_is_drawn_once_whatever_becomes_of_the_width(sitting, columns):
+    sitting.ask("Bash", command="python -m pytest -q tests/test_posts.py && git commit -am 'all at once'")
+    sitting.press("\t", "a message that is longer than a narrow terminal " * 2)
+    sitting.resize(columns)
+    sitting.press("!")
+    assert sitting.shown.replace("\n", "").count("Ctrl-D") == 1
+    shown = "".join(row.strip() for row in sitting.shown.split("\n")[-8:])
+    assert "!" in shown and sitting.screen.column < columns
+
+
+def test_the_end_of_a_turn_stops_what_moves(sitting):
+    sitting.take(BUSY)
+    sitting.line(said(text("hi")))
+    assert "waiting for the agent" in sitting.shown and "Ctrl-C interrupts" in sitting.shown
+    sitting.line(result(0.1))
+    sitting.take({"kind": "state", "state": "done", "status": "idle"})
+    assert "waiting for the agent" not in sitting.shown and "Ctrl-C interrupts" not in sitting.shown

@@ -1,0 +1,100 @@
+"""A person at a session without any process: frames go in, keys go in, a screen is drawn."""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from screen import Screen
+
+from shim.commands.bridge.terminal.composer import composer
+from shim.commands.bridge.terminal.keys import Keys
+from shim.commands.bridge.terminal.talk import GRACE_SECONDS, Talk
+from shim.commands.bridge.terminal.view import View
+
+NOW = 1_000_000.0  # seconds since 1970
+ME = "terminal 1"
+WELCOME = {
+    "kind": "welcome", "client": ME, "session": "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405", "id": "1f0c2ab4",
+    "generation": 1, "number": 0, "vendor": "demo", "name": "a test", "cwd": "/repo", "driver": ME, "questions": [],
+    "state": {"state": "working", "status": "idle"},
+}  # fmt: skip
+
+
+class Sitting:
+    """A terminal of some columns and lines; `said` are the frames that the host was told."""
+
+    def __init__(self, columns: int = 80, lines: int = 40, colours: str | None = None, **options: Any) -> None:
+        self.now = NOW
+        self.said: list[dict[str, Any]] = []
+        self.written = ""
+        self.screen = Screen(columns, lines)
+        self.console = Console(
+            file=io.StringIO(), force_terminal=True, width=columns, height=lines, highlight=False, markup=False,
+            emoji=False, color_system=colours, _environ={},
+        )  # fmt: skip
+        self.view = View(self.console, **{"asks": True, "wall": lambda: self.now, **options})
+        self.talk = Talk(self.view, lambda: self.now)
+        self.talk.send = lambda said: self.said.append(dict(said))
+        self._keys = Keys()
+        self._number = 0
+
+    def take(self, *frames: Mapping[str, Any]) -> None:
+        """Frames of the host, drawn as the loop draws them."""
+        for frame in frames:
+            self.talk.take(frame)
+        if self.view.synced:
+            self.view.typed_by(lambda width: composer(self.talk, width))
+        self.flush()
+
+    def begin(self, *frames: Mapping[str, Any], **welcome: Any) -> "Sitting":
+        """Be in sync; `welcome` are facts of the first frame."""
+        self.take({**WELCOME, **welcome}, *frames, {"kind": "synced", "number": 0})
+        return self
+
+    def line(self, event: Mapping[str, Any], **frame: Any) -> None:
+        """A line of the conversation: numbered, unless it is a partial one."""
+        if event["type"] != "stream_event":
+            self._number += 1
+            frame = {"number": self._number, "generation": 1, **frame}
+        self.take({"kind": "line", "at": self.now * 1000, "line": event, **frame})
+
+    def ask(self, name: str, question: str = "q1", **arguments: Any) -> None:
+        """A question, which a key may answer when it has stood for a moment."""
+        request = {"subtype": "can_use_tool", "tool_name": name, "tool_use_id": "t", "input": arguments}
+        self.take({"kind": "question", "question": question, "at": self.now * 1000, "request": request})
+        self.wait(GRACE_SECONDS)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.flush()
+
+    def press(self, *keys: str | bytes) -> None:
+        """Keys; those of one argument come at once."""
+        for key in keys:
+            self.talk.press(self._keys.feed(key.encode() if isinstance(key, str) else key))
+        self.flush()
+
+    def resize(self, columns: int) -> None:
+        self.screen.resize(columns)
+        self.console.size = (columns, self.screen.lines)
+        self.flush()
+
+    def flush(self) -> None:
+        self.view.flush(at_once=True)
+        file = self.console.file
+        assert isinstance(file, io.StringIO)
+        self.screen.feed(file.getvalue())
+        self.written += file.getvalue()
+        file.seek(0)
+        file.truncate()
+
+    @property
+    def shown(self) -> str:
+        """All lines of the screen, those that were scrolled away too."""
+        return self.screen.text
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """The decisions that the host was told."""
+        return [said["decision"] for said in self.said if said["kind"] == "answer"]
