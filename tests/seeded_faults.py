@@ -77,6 +77,7 @@ AREAS = {
     "doctor": "doctor versions drift",
     "person": "run question explain setup",
     "bridge": "hub hub_machine",
+    "host": "runner log lock sockets registry start life socket_attacks faults",
     "gateway": "attacks app streams tokens server serve",
 }
 

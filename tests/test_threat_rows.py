@@ -170,6 +170,20 @@ somebody else calls the tools of a frontend's process
     test_inside_calls.py::test_another_call_than_the_one_that_was_allowed_is_asked_about
     test_inside_calls.py::test_nothing_of_the_secret_is_on_the_command_line_or_left_behind
     test_inside_calls.py::test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it
+another user's process, or a client that means harm, is at the socket of a session
+    test_socket_attacks.py::test_a_process_of_another_user_is_not_heard
+    test_socket_attacks.py::test_who_says_no_hello_has_no_place
+    test_socket_attacks.py::test_a_silent_client_loses_its_place
+    test_socket_attacks.py::test_only_so_many_may_come_in
+    test_socket_attacks.py::test_ten_thousand_connections_leave_nothing
+    test_socket_attacks.py::test_a_frame_that_is_too_large_ends_its_client_alone
+    test_socket_attacks.py::test_whatever_bytes_come_in_the_session_goes_on
+    test_socket_attacks.py::test_a_client_that_only_writes_costs_a_bounded_amount
+    test_sockets.py::test_only_its_owner_may_enter
+    test_sockets.py::test_a_socket_of_another_user_is_left_at_once
+    test_registry.py::test_an_id_never_becomes_a_path
+    test_registry.py::test_facts_and_folders_are_for_their_owner_alone
+    test_registry.py::test_a_folder_that_others_may_enter_keeps_no_session
 another page in the same browser asks the gateway
     test_attacks.py::test_another_page_sends_nothing_in_the_users_name
     test_attacks.py::test_a_form_or_a_text_that_is_json_is_no_request

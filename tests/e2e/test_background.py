@@ -6,7 +6,9 @@ A scripted model answers. The real one keeps its sessions in a home of its own, 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -125,6 +127,28 @@ def test_a_turn_that_is_stopped_leaves_no_process_and_says_so(desk: Desk, vendor
     assert desk.claude("kill", begun).stdout == f"stopped {begun}\n"
     assert desk.agent(begun)["state"] == "stopped"
     assert desk.frontend.processes_left() == {}
+
+
+@one_vendor
+def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors_own(
+    desk: Desk, vendor: Vendor, model: ScriptedServer
+) -> None:
+    begun = desk.begin("[[text]] the first words")
+    desk.reaches(begun, over)
+    assert desk.shim("bridge", "say", begun, "[[slow]]").returncode == 0
+    working = desk.reaches(begun, lambda now: now.get("status") == "busy")
+    wait_until(lambda: bool(model.asked("slow")), TURN_SECONDS)
+    os.kill(working["pid"], signal.SIGKILL)
+    killed = desk.reaches(begun, lambda now: "pid" not in now)
+    assert killed["state"] == "failed"
+    wait_until(lambda: desk.frontend.processes_left() == {}, TURN_SECONDS)
+    assert desk.frontend.processes_left() == {}
+    assert REPLY.partition("\n")[0] in desk.claude("logs", begun).stdout
+    if vendor.resumes:
+        assert desk.begin("[[text]] the last words", "--resume", killed["sessionId"]) == begun
+        assert desk.reaches(begun, over)["state"] == "done"
+        remembered = json.dumps(model.asked("text")[-1].messages)
+        assert "the first words" in remembered and "the last words" in remembered
 
 
 @one_vendor
