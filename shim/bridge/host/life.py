@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
-import orjson
 
 from shim import __version__
 from shim.bridge import registry, sockets
@@ -24,6 +23,7 @@ from shim.bridge.start import STDERR_BYTES, Wanted
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
+from shim.core.bridge.conversation import taken
 from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
@@ -33,7 +33,6 @@ RECENT_LINES = 10_000  # of former lives, among which a message that is said aga
 TICK_SECONDS = 1.0  # between two looks at the time
 # Of the time that a question may wait: the hub settles it a little before the conversation would, so that one does.
 PATIENCE, EARLIER_SECONDS = 0.9, 10.0
-KNOWN_LINES = 1000  # the last lines of former lives: a message in them that comes again is the same one
 LOG = "log"
 STOPPED, IDLE, OVER = "stopped", "idle", "ended"
 DISPLACED = "its folder was removed, or another host has taken its place"
@@ -178,9 +177,7 @@ def _taken(log: CastLog) -> Iterator[str]:
     """The ids of the last messages that former lives have taken: a client may say one again."""
     after = max(log.first - 1, log.last - RECENT_LINES)
     while entries := log.read(after, RECENT_LINES):
-        for entry in entries:
-            if b'"isReplay":true' in entry.line:
-                yield str(orjson.loads(entry.line).get("uuid"))
+        yield from taken(entries)
         after = entries[-1].number
 
 
