@@ -15,6 +15,7 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import frame
 
 pytestmark = pytest.mark.e2e
+full = pytest.mark.full  # of each kind one or two are tried always
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,7 @@ def test_without_a_token_the_page_asks_for_one_and_says_when_it_is_wrong(page, b
     assert browser.all("#list li")
 
 
+@full
 def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
     browser.visit(f"{page.base}#s/{hosts[1].facts['id']}")
     browser.wait(lambda: page.view() == "login")
@@ -116,6 +118,7 @@ def test_what_waits_stands_first_with_what_it_waits_for(page, browser):
     assert browser.driver.title == "(1) Sessions"
 
 
+@full
 def test_the_list_follows_the_sessions_and_keeps_the_focus(page, browser, hosts):
     page.come_in()
     browser.run("document.querySelectorAll('#list a')[1].focus()")
@@ -126,6 +129,7 @@ def test_the_list_follows_the_sessions_and_keeps_the_focus(page, browser, hosts)
     assert browser.run("return document.activeElement.dataset.id") == was
 
 
+@full
 def test_a_filter_finds_by_name_vendor_and_folder(page, browser):
     page.come_in()
     browser.press("/")
@@ -150,6 +154,7 @@ def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, workin
     assert page.text("#live") == ""
 
 
+@full
 def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, working):
     page.part(working, type="content_block_start", content_block={"type": "thinking", "thinking": ""})
     page.part(working, type="content_block_delta", delta={"type": "thinking_delta", "thinking": "Let me see. " * 40})
@@ -161,6 +166,7 @@ def test_thinking_is_folded_while_it_goes_on_and_afterwards(page, browser, worki
     assert not browser.all("#steps .thinking details[open]")
 
 
+@full
 def test_a_call_runs_until_its_result_comes_to_the_same_step(page, browser, working):
     block = {"type": "tool_use", "id": "toolu_x", "name": "Bash", "input": {"command": "make slow"}}
     page.say(working, type="assistant", message={"id": "c", "role": "assistant", "content": [block]})
@@ -187,6 +193,7 @@ def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working)
     browser.wait(lambda: browser.run(at_end))
 
 
+@full
 def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
     page.come_in()
     browser.run("location.hash = 's/ffffffff'")
@@ -205,6 +212,7 @@ def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, asking):
     page.shows("Bash: allowed by you", "#settled")
 
 
+@full
 def test_always_gives_the_rules_that_the_session_suggested(page, browser, asking):
     assert "Bash(python -m pytest:*)" in page.text(".asking-card .hint")
     browser.click(".asking-card .always")
@@ -226,6 +234,7 @@ def test_who_was_first_is_said_to_the_others(page, browser, asking):
     page.shows("Bash: denied by terminal", "#settled")
 
 
+@full
 def test_an_answer_that_came_too_late_says_who_was_first(page, browser, asking):
     page.web.call(asking.questions.clear)
     asking.settled["q1"] = "terminal", "allow"
@@ -268,6 +277,7 @@ def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browse
     browser.wait(lambda: "asking-card" in page.focused())
 
 
+@full
 def test_several_questions_are_counted_and_settled_one_by_one(page, browser, asking):
     page.web.call(asking.ask, "q2", input={"command": "make deploy"})
     browser.wait(lambda: len(browser.all(".asking-card")) == 2)
@@ -304,6 +314,7 @@ def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(page, 
     assert [said["id"] for said in heard(working, "message")] == [tried]
 
 
+@full
 def test_what_was_typed_is_there_after_the_page_was_loaded_again(page, browser, working):
     page.write("half a thought")
     browser.driver.refresh()
@@ -343,6 +354,7 @@ def test_interrupt_mode_and_stop_are_said_to_the_session(page, browser, working)
     assert browser.find("#send").text == "Go on"
 
 
+@full
 def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, working):
     modes = "return [...find('mode').options].map(o => o.value)"
     assert "bypassPermissions" not in browser.run(modes)
@@ -354,6 +366,7 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
     browser.wait(lambda: "bypassPermissions" in browser.run(modes))
 
 
+@full
 def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, working):
     browser.run("shown.stream.rest()")
     browser.wait(lambda: browser.run("return shown.stream.parked"))

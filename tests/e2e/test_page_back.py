@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_bridge import Place
 from browser import DESKTOP, Browser
 from hosting import Hosting
 from page_driving import ENTER, Page, Served
@@ -16,6 +17,7 @@ from page_driving import ENTER, Page, Served
 from shim.bridge.registry import Registered
 
 pytestmark = pytest.mark.e2e
+full = pytest.mark.full  # of each kind one or two are tried always
 SECONDS = 30.0
 
 
@@ -98,6 +100,7 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
     none_lost(page)
 
 
+@full
 def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting):
     begun(page, hosting)
     browser.wait(lambda: browser.find("#interrupt").is_displayed())
@@ -130,7 +133,7 @@ def begun_last(hosting: Hosting) -> Registered:
     return one
 
 
-@pytest.mark.parametrize("when", ["in-mid-turn", "between-turns"])
+@pytest.mark.parametrize("when", ["in-mid-turn", pytest.param("between-turns", marks=full)])
 def test_the_server_is_killed_and_comes_back(page, browser, hosting, when):
     one = begun(page, hosting)
     if when == "between-turns":
@@ -167,6 +170,7 @@ def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting
     none_lost(page)
 
 
+@full
 def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
     one = begun(page, hosting)
     first = browser.driver.current_window_handle
@@ -209,3 +213,36 @@ def frames_until(link: Any, wanted: Callable[[dict[str, Any]], bool]) -> list[di
         if wanted(frame):
             return seen
     raise AssertionError([frame["kind"] for frame in seen])
+
+
+@full
+def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_path):
+    here = Place(tmp_path)
+    served = Served(here.environment)
+    page = Page(browser, served)
+    try:
+        page.come_in(size=DESKTOP)
+        one = here.works(400, rate=100)
+        browser.run("location.hash = arguments[0]", f"s/{one.id}")
+        for number in range(6):
+            before = browser.run("return shown.order ? shown.order.length : 0")
+            browser.wait(lambda b=before: browser.run("return shown.synced && shown.order.length") > b)
+            if number % 2:
+                browser.offline(True)
+                page.shows("Reconnecting", "#line")
+                browser.offline(False)
+            else:
+                served.kill()
+                served.start()
+        idle(page)
+        calls = browser.run(
+            "return shown.order.filter(item => item.step.kind === 'call').map(item => item.step.outcome)"
+        )
+        assert calls == ["ok"] * 400
+        none_lost(page)
+    finally:
+        browser.offline(False)
+        browser.driver.get("about:blank")
+        browser.driver.delete_all_cookies()
+        served.kill()
+        here.close()

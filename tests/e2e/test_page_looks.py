@@ -16,6 +16,7 @@ from shim.bridge.gateway.tokens import TokenFile
 from tests.story.export.test_export_html import HOSTILE
 
 pytestmark = pytest.mark.e2e
+full = pytest.mark.full  # of each kind one or two are tried always
 LEAST_CONTRAST = 4.5
 LEAST_TARGET = 44  # points: what a finger hits
 MILLION = 1_000_000
@@ -71,8 +72,15 @@ def visited(page: Page) -> Iterator[str]:
     yield "login"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, SMALL], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("size", "dark"),
+    [
+        pytest.param(DESKTOP, False, id="desktop-light"),
+        pytest.param(SMALL, True, id="phone-dark"),
+        pytest.param(DESKTOP, True, id="desktop-dark", marks=full),
+        pytest.param(SMALL, False, id="phone-light", marks=full),
+    ],
+)
 def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(opened, browser, size, dark):
     page = opened(*scenes.others())
     page.come_in(size=size, dark=dark)
@@ -172,6 +180,7 @@ def test_a_session_is_begun_answered_and_led_with_keys_alone(opened, browser):
     browser.wait(lambda: not browser.all("dialog[open]"))
 
 
+@full
 def test_the_skip_link_leads_to_the_session(opened, browser):
     host = scenes.working()
     page = opened(host)
@@ -183,6 +192,7 @@ def test_the_skip_link_leads_to_the_session(opened, browser):
     assert page.focused() == "scroll"
 
 
+@full
 def test_single_keys_can_be_switched_off(opened, browser):
     page = opened(*scenes.others())
     page.come_in()
@@ -225,7 +235,7 @@ PARTS = "script, iframe, img, object, embed, form, style, link, base, meta, svg"
 SHAPE = f"return [...document.querySelectorAll('{PARTS}')].map(n => n.tagName).sort().join()"
 
 
-@pytest.mark.parametrize("words", HOSTILE)
+@pytest.mark.parametrize("words", [*HOSTILE[:2], *(pytest.param(one, marks=full) for one in HOSTILE[2:])])
 def test_hostile_words_stay_words_in_every_field(opened, browser, words):
     shapes = []
     for said in ("calm", words):
@@ -286,6 +296,7 @@ def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened,
     assert numbers == sorted(set(numbers)) and numbers[0] <= 2 and len(numbers) > 7000
 
 
+@full
 def test_a_session_that_goes_on_and_on_keeps_its_page_small(opened, browser):
     host = scenes.working()
     page = opened(host)

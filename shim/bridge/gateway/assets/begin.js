@@ -50,7 +50,7 @@ async function enter(token) {
     proof.keep((await ask("POST", "/login", { token })).proof);
   } catch (refused) {
     document.body.dataset.view = "wait";
-    askForToken(refused.status === 401 || refused.status === 403 ? "This token is not good: it was replaced, or a part of it is missing." : refused.message);
+    askForToken(refused.status === 401 || refused.status === 403 ? "This token is not good: it was replaced, is too old, or a part of it is missing." : refused.message);
     return;
   }
   await begin();
