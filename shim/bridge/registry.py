@@ -92,8 +92,22 @@ def sessions(environment: Mapping[str, str]) -> list[Registered]:
         for entry in entries:
             if len(names) < SESSIONS and parse_uuid(entry.name) == entry.name:
                 names.append(entry.name)
-    found = [one for name in names if (one := look_up(name, environment)) is not None]
+    found = [one for name in names if (one := _glance(name, environment)) is not None]
     return sorted(found, key=lambda one: (one.facts["created"], one.session), reverse=True)
+
+
+def _glance(session: str, environment: Mapping[str, str]) -> Registered | None:
+    """As `look_up`, but a life that has said its own end is believed: a month of them is listed in a moment."""
+    folder = os.path.join(bridge_directory(environment), session)
+    facts = read_facts(folder)
+    if facts is not None and _over(facts):
+        return Registered(session, folder, False, facts)
+    return look_up(session, environment)
+
+
+def _over(facts: Mapping[str, Any]) -> bool:
+    """Whether these are the facts of a life that ended by itself, or was tidied."""
+    return facts["state"] not in UNDER_WAY and not (facts.get("status") or facts.get("pid"))
 
 
 def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
@@ -132,7 +146,7 @@ def alive(session: str, environment: Mapping[str, str]) -> bool:
 def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of a session whose host is dead, and the folder without what the host left. The lock is shared."""
     sockets.remove(folder)
-    if facts["state"] not in UNDER_WAY and not (facts.get("status") or facts.get("pid")):
+    if _over(facts):
         return facts
     died = {"state": "failed", "detail": DIED} if facts["state"] in UNDER_WAY else {}
     facts = {**facts, "status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **died}

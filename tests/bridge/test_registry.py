@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -74,6 +75,17 @@ def test_facts_of_any_kind_are_read_without_a_fault(environment):
             file.write(text)
         one = registry.look_up(SESSION, environment)
         assert one is None or (one.facts["state"], one.facts["pid"], one.facts["created"]) == ("failed", None, 0)
+
+
+def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environment, monkeypatch):
+    """A user interface asks for the list each second, and a month of sessions is in it."""
+    looked = []
+    monkeypatch.setattr(lock, "dead", lambda folder: looked.append(folder) or nullcontext(True))
+    over, dead = (f"{number:08}-0000-4000-8000-000000000000" for number in range(2))
+    keep(environment, over, state="done", status=None, pid=None)
+    keep(environment, dead, state="working", status=None, pid=None)
+    assert {one.session: one.facts["state"] for one in registry.sessions(environment)} == {over: "done", dead: "failed"}
+    assert looked == [registry.folder_of(dead, environment)]
 
 
 def test_what_is_no_session_is_passed_over(environment):

@@ -58,8 +58,7 @@ class Hosting:
 
     def close(self) -> None:
         """End all that live, also those that are not up yet."""
-        living = [one for one in registry.sessions(self.environment) if one.alive]
-        assert stop(living, self.environment) == []
+        assert stop(registry.sessions(self.environment), self.environment) == []
         reap()
 
 
