@@ -184,6 +184,31 @@ another user's process, or a client that means harm, is at the socket of a sessi
     test_registry.py::test_an_id_never_becomes_a_path
     test_registry.py::test_facts_and_folders_are_for_their_owner_alone
     test_registry.py::test_a_folder_that_others_may_enter_keeps_no_session
+a client of a session that lives on its own does what it may not
+    test_hub.py::test_a_watcher_may_not_drive
+    test_hub.py::test_only_the_driver_says_messages_until_another_takes_over
+    test_hub.py::test_only_who_drives_or_drove_last_answers_where_the_owner_does
+    test_hub.py::test_bypass_permissions_cannot_be_chosen_unless_the_session_began_with_it
+    test_hub.py::test_what_an_answer_changes_passes_and_its_call_stays_the_question_s
+    test_hub.py::test_an_answer_that_cannot_be_given_leaves_the_question_open
+    test_hub.py::test_a_question_is_asked_again_of_who_comes_and_settled_once
+    test_hub.py::test_a_hook_is_asked_of_the_client_that_brought_it
+    test_hub_machine.py::test_no_interleaving_of_clients_breaks_what_is_held
+a call runs because the frontend that would have denied it has gone
+    test_hub.py::test_nothing_runs_unjudged_because_a_client_has_gone
+    test_hub.py::test_hooks_stay_with_a_client_that_is_there
+    test_hub.py::test_a_question_that_waits_too_long_is_denied
+    test_hub.py::test_the_end_denies_and_says_so
+    test_deaf.py::test_a_question_that_nobody_who_is_here_can_answer_is_denied
+a client of such a session floods it, does not read, or says what is no frame
+    test_hub.py::test_a_flood_of_messages_is_refused
+    test_hub.py::test_requests_without_end_are_refused
+    test_hub.py::test_a_client_that_asks_and_does_not_read_is_sent_away
+    test_hub.py::test_a_slow_client_costs_a_bounded_amount
+    test_hub.py::test_a_frame_that_cannot_be_read_is_refused_and_a_hundred_are_the_end
+    test_hub.py::test_the_first_frame_is_hello
+    test_hub.py::test_too_many_clients_are_sent_away
+    test_hub.py::test_a_name_cannot_reach_a_terminal
 another page in the same browser asks the gateway
     test_attacks.py::test_another_page_sends_nothing_in_the_users_name
     test_attacks.py::test_a_form_or_a_text_that_is_json_is_no_request
