@@ -9,17 +9,22 @@ from pathlib import Path
 
 import pytest
 import sweeps
+import typer
 from box import PATIENCE, Box
 from hypothesis import HealthCheck, settings
 
 from shim import vendors
 from shim.process import guard
+from shim.profiles.load import files
+from shim.state import profile_files
 
 # Always the same examples, however slow the machine is; a test may ask for more of them (`test_properties.examples`).
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("steady", derandomize=True, deadline=None, database=None, suppress_health_check=SLOW)
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=40)
 vendors.described[0] = functools.cache(vendors.described[0])  # a bundled profile is read and compiled once
+files.parsed = profile_files.parsed = functools.cache(files.parsed)  # and its TOML parsed once, for all state folders
+typer.main.get_command = functools.cache(typer.main.get_command)  # the parser of all commands is made once
 guard.LEAVE_SECONDS = PATIENCE  # in this process: a guard that nobody waited for is a warning in some other test
 
 # Under nohup, or in a shell's background: a handler, unlike SIG_IGN, is not inherited by what the tests start.

@@ -161,6 +161,12 @@ def _prepare_shim() -> None:
     from shim.core.api_errors import classify
 
     classify("")  # so that no fork compiles its patterns
+    import typer
+
+    from shim.commands.cli import app
+
+    made = typer.main.get_command(app)
+    typer.main.get_command = lambda asked: made  # nor makes the parser of all commands
 
 
 def _prepare_stand_in() -> None:
