@@ -60,6 +60,7 @@ def test_a_second_ctrl_c_ends_at_once(box, keyboard):
         terminal.type(CTRL_C)
         assert terminal.end() == 130
         assert "ended at once" in terminal.plain
+        assert terminal.plain.count("interrupting; Ctrl-C once more ends it at once") == 1, "of the first alone"
         assert terminal.clean
         assert lifeline.gone()
 
