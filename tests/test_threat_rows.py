@@ -109,6 +109,15 @@ what a vendor prints is obeyed by a terminal
     test_cast_command.py::test_what_is_cut_obeys_nothing
     test_conform.py::test_a_person_gets_a_table_that_obeys_nothing
     test_conform.py::test_a_command_line_that_is_hostile_obeys_nothing
+a question is forged in what a terminal draws, or a real one is hidden
+    test_forged.py::test_nothing_that_a_session_says_is_obeyed_by_a_terminal
+    test_forged.py::test_nothing_that_a_session_says_is_obeyed_in_a_pipe
+    test_forged.py::test_a_question_that_a_model_writes_is_answered_by_no_key
+    test_forged.py::test_the_question_behind_which_a_model_writes_another_stands_at_the_keys
+    test_forged.py::test_what_a_refusal_a_driver_and_a_goodbye_say_is_obeyed_by_nobody
+    test_draw.py::test_all_that_would_run_is_shown_where_a_person_answers
+    test_talk.py::test_words_answer_nothing
+    test_talk.py::test_a_key_that_was_on_its_way_when_the_question_came_answers_nothing
 what a model or a vendor says is script or HTML in an export
     test_export_html.py::test_the_browser_may_run_this_script_and_this_style_and_load_nothing
     test_export_html.py::test_nothing_in_the_page_is_loaded_from_anywhere

@@ -96,38 +96,27 @@ def _options(said: Any) -> list[tuple[str, str]]:
 
 
 def whole(step: Step) -> list[Text]:
-    """All that a call would do, where its one line does not say it; for what asks a person, its questions."""
+    """All that a call would do and its one line does not say; for what asks a person, its questions."""
     if step.name == ASKS and (asked := asked_of(step.input)):
         return [line for one in asked for line in _asks(*one)]
-    if len(step.input) <= 1 and shown(step.input) == shown_whole(step.input):
-        return []
     lines, size = list[Text](), 0
     for line in _lines(step):
         size += len(line)
         if size > WHOLE_CHARACTERS:
-            return [
-                *lines,
-                Text("… and more, which is too long to be shown: say no to what you cannot read", style="red"),
-            ]
+            return [*lines, Text(TOO_LONG, style="red")]
         lines.append(line)
     return lines
 
 
-def shown_whole(arguments: Mapping[str, Any]) -> str:
-    """The only argument, where one line can say it."""
-    value = next(iter(arguments.values()), "")
-    return printable(value) if isinstance(value, str) and next(iter(arguments), "") in ("", *MAIN) else "\n"
-
-
 def _lines(step: Step) -> Iterator[Text]:
-    change = edit_of(step)
+    change, said = edit_of(step), shown(step.input)
     for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN):
         if change and name in _CHANGE.get(step.name, ()):
             continue
-        text = (
-            value if isinstance(value, str) else orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
-        )
-        first, *rest = printable(text).split("\n")
+        text = printable(value if isinstance(value, str) else _spelled(value))
+        if name in MAIN and text == said:
+            continue
+        first, *rest = text.split("\n")
         head = Text(f"{one_line(name)}: ", style="dim").append(first, style="not dim")
         yield head if not rest else Text(f"{one_line(name)}:", style="dim")
         for line in (first, *rest) if rest else ():
@@ -144,7 +133,7 @@ def _asks(text: str, options: tuple[tuple[str, str], ...], several: bool) -> Ite
     for line in printable(text).split("\n"):
         yield Text(line, style="bold")
     for number, (label, about) in enumerate(options, 1):
-        option = Text(f"  {number}  ", style="cyan").append(one_line(label), style="not dim default")
-        yield option.append(f"  {one_line(about)}" if about else "", style="dim not cyan")
+        option = Text().append(f"  {number}  ", style="cyan").append(one_line(label))
+        yield option.append(f"  {one_line(about)}" if about else "", style="dim")
     if several:
         yield Text("  (several may be chosen)", style="dim")

@@ -223,7 +223,7 @@ def test_all_that_would_run_is_shown_where_a_person_answers(hidden):
 def test_a_change_of_a_file_is_asked_about_with_all_of_its_lines():
     content = "".join(f"line {number}\n" for number in range(200))
     shown = question("Write", file_path="a.py", content=content)
-    assert shown[1] == "    file_path: a.py" and "    + line 199" in shown
+    assert shown[0] == "? may it run Write a.py" and "    + line 199" in shown
     shown = question("Edit", file_path="a.py", old_string="a\n", new_string="b\n", content="rm -rf ~")
     assert "    - a" in shown and "    + b" in shown and "    content: rm -rf ~" in shown
 

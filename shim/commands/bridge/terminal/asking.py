@@ -15,6 +15,8 @@ KEYS = {"y": YES, "n": NO, "a": ALWAYS}
 LINES = {**WORDS, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
 ELICITATION = "elicitation"
 
+ALWAYS_CHARACTERS = 60  # of a key's words
+
 Request = Mapping[str, Any]
 Decision = dict[str, Any]
 
@@ -96,7 +98,10 @@ class Asking:
         self._question, self.form = None, None
         if identity:
             request = self._open[identity]
-            self._question = question_of(identity, request, self.cwd)
+            elicited = request.get("subtype") == ELICITATION  # no rule allows what a server asks
+            self._question = (
+                Question(identity, request, (), ()) if elicited else question_of(identity, request, self.cwd)
+            )
             asked = asked_of(form_of(request))
             self.form = Form(asked) if asked and len({one.text for one in asked}) == len(asked) else None
 
@@ -158,8 +163,15 @@ class Asking:
         """What can be pressed now."""
         if self._question is None or self.form is not None:
             return []
-        always = [f"a {self._question.allowed('session')}"] if self._question.always else []
+        always = [f"a {self._always(self._question)}"] if self._question.always else []
         return ["y yes", "n no", *always]
+
+    def _always(self, question: Question) -> str:
+        """What the key for "always" does. A long command that is allowed as it stands was shown already."""
+        given, allowed = question.request.get("input"), question.allowed("session")
+        command = given.get("command") if isinstance(given, Mapping) else None
+        exact = question.rules == (f"{question.request.get('tool_name')}({command})",)
+        return "always allow exactly this in this session" if exact and len(allowed) > ALWAYS_CHARACTERS else allowed
 
 
 def form_of(request: Request) -> Mapping[str, Any]:

@@ -21,9 +21,9 @@ def composer(talk: Talk, width: int) -> Typed:
     width = max(width, NARROWEST)
     above: list[RenderableType] = [Text("")]
     for text in list(talk.messages.values())[:WAITING]:
-        above.append(_row(f"⧗ {one_line(text)}", width, "dim"))
+        above.append(_row(f"next: {one_line(text)}", width, "dim"))
     if talk.asking.identity:
-        above += _question(talk)
+        above += _question(talk, width)
     rows, row, column = laid_out(talk.editor.text, talk.editor.place, width - len(MARK) - 1)
     first = min(max(row - ROWS + 1, 0), max(len(rows) - ROWS, 0))
     shown = rows[first : first + ROWS]
@@ -54,11 +54,12 @@ def laid_out(text: str, place: int, width: int) -> tuple[list[str], int, int]:
     return rows, *(at if place < len(text) else (len(rows) - 1, cells))
 
 
-def _question(talk: Talk) -> list[RenderableType]:
+def _question(talk: Talk, width: int) -> list[RenderableType]:
     """The question that is asked now, which no word of the agent's can come behind, and its keys."""
     asking = talk.asking
     more = f"  (and {asking.more} more)" if asking.more else ""
-    lines: list[RenderableType] = [Text(f"? {asking.about()}{more}", style="bold yellow")]
+    about = _row(f"? {asking.about()}", width - len(more), "bold yellow")
+    lines: list[RenderableType] = [about.append(more)]
     if talk.waits:
         return [*lines, Text("")]
     if asking.form is not None:

@@ -32,9 +32,9 @@ def test_a_line_is_the_next_message_and_waits_until_it_comes_back(sitting):
     sitting.press("hello", "\r")
     (message,) = sitting.said
     assert message["kind"] == "message" and message["message"] == {"role": "user", "content": "hello"}
-    assert "⧗ hello" in sitting.shown
+    assert "next: hello" in sitting.shown
     sitting.line({"type": "user", "isReplay": True, "uuid": message["id"], "message": {"content": "hello"}})
-    assert "⧗" not in sitting.shown and "> hello" in sitting.shown
+    assert "next:" not in sitting.shown and "> hello" in sitting.shown
 
 
 def test_a_message_that_is_refused_is_in_the_line_again(sitting):
@@ -88,6 +88,14 @@ def test_always_is_offered_only_where_something_can_be_allowed(sitting):
     assert "a always" not in sitting.shown
     sitting.press("a")
     assert sitting.answers == [] and sitting.talk.editor.text == "a"
+
+
+def test_a_long_command_is_shown_once_in_full_and_its_rule_not_again(sitting):
+    command = "python -m pytest -q tests/test_posts.py --maxfail=1 && git commit -am 'All at once' && make"
+    sitting.ask("Bash", command=command, description="Try it")
+    assert sitting.shown.replace("\n", " ").count("--maxfail=1 && git commit -am 'All at once' && make") == 1
+    assert "    description: Try it" in sitting.shown
+    assert "a always allow exactly this in this session" in sitting.shown
 
 
 def test_a_key_that_was_on_its_way_when_the_question_came_answers_nothing(sitting):
@@ -172,7 +180,7 @@ def test_what_an_mcp_server_asks_without_a_form_is_a_yes_or_a_no(sitting):
     request = {"subtype": "elicitation", "mcp_server_name": "shop", "message": "Log in", "url": "https://a.example"}
     sitting.take({"kind": "question", "question": "q", "at": 1, "request": request})
     sitting.wait(GRACE_SECONDS)
-    assert "url: https://a.example" in sitting.shown
+    assert "the MCP server shop https://a.example" in sitting.shown and "a always" not in sitting.shown
     sitting.press("n")
     assert sitting.answers == [{"action": "decline"}]
 
