@@ -1,6 +1,7 @@
 """The drawing of a session that goes on, whatever its lines are."""
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,3 +70,47 @@ def test_a_broken_line_changes_nothing():
     drawing = Drawing()
     for line in (b"", b"nonsense", b"[]", b"null", b'"text"', b"\xff"):
         assert drawing.line(1, line) == [] and drawing.partial(line) is None
+
+
+RULE = {"toolName": "Bash", "ruleContent": "git push:*"}
+
+
+@pytest.mark.parametrize(
+    ("suggestion", "words"),
+    [
+        (
+            {"type": "addRules", "behavior": "allow", "destination": "session", "rules": [RULE, {"toolName": "Read"}]},
+            "Bash(git push:*), Read in this session",
+        ),
+        (
+            {"type": "addRules", "behavior": "allow", "destination": "userSettings", "rules": [RULE]},
+            "Bash(git push:*) everywhere",
+        ),
+        (
+            {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
+            "mode acceptEdits in this session",
+        ),
+        (
+            {"type": "addDirectories", "directories": ["/a", "/b"], "destination": "localSettings"},
+            "folder /a, /b in this folder",
+        ),
+    ],
+)
+def test_what_would_be_allowed_for_always_is_said_in_words(suggestion, words):
+    asked = question_of("q", {"tool_name": "Bash", "input": {}, "permission_suggestions": [suggestion]})
+    assert asked["always"] == [words]
+
+
+@pytest.mark.parametrize(
+    "suggestion",
+    [
+        {"type": "addRules", "behavior": "deny", "destination": "session", "rules": [RULE]},
+        {"type": "addRules", "behavior": "allow", "rules": "Bash"},
+        {"type": "new", "words": "\u202egnirts"},
+        ["addRules"],
+        None,
+    ],
+)
+def test_a_suggestion_of_another_shape_is_shown_as_it_is(suggestion):
+    (words,) = question_of("q", {"tool_name": "Bash", "permission_suggestions": [suggestion]})["always"]
+    assert "in this session" not in words and "\u202e" not in words

@@ -7,14 +7,14 @@ function view(name, ...nodes) {
 }
 
 function showWrong(title, text) {
-  view("wrong", element("h2", null, title), element("p", null, text), element("p", null, element("a", { class: "button", href: "#" }, "All sessions")));
+  view("wrong", element("h1", null, title), element("p", null, text), element("p", null, element("a", { class: "button", href: "#" }, "All sessions")));
 }
 
 function showNothing() {
   const [title, text] = list.sessions.length
     ? ["Choose a session", "What waits for you stands at the top of the list. A session goes on, whoever looks at it."]
     : ["No session yet", "A session lives on its own on this machine. Start it here or in a terminal; watch it and answer its questions from anywhere."];
-  view("none", element("h2", null, title), element("p", null, text), talk.role === "watch" ? "" : element("p", null, element("a", { class: "button strong", href: "#new" }, "Start a session")));
+  view("none", element("h1", null, title), element("p", null, text), talk.role === "watch" ? "" : element("p", null, element("a", { class: "button strong", href: "#new" }, "Start a session")));
 }
 
 // -- the way in ----------------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ function askForToken(wrong = "") {
     event.preventDefault();
     enter(input.value.trim());
   });
-  view("login", element("h2", null, "Who is there?"), form);
+  view("login", element("h1", null, "Who is there?"), form);
   input.focus();
 }
 
@@ -126,6 +126,6 @@ function showBegin() {
   prompt.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
-  view("begin", element("h2", null, "Start a session"), form);
+  view("begin", element("h1", null, "Start a session"), form);
   prompt.focus();
 }

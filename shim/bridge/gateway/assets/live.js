@@ -65,7 +65,7 @@ function sessionFrame() {
       "div",
       { class: "top" },
       element("a", { class: "button back", href: "#", "aria-label": "All sessions", title: "All sessions (s)" }, "‹"),
-      element("div", { class: "title" }, element("h2", { id: "name" }), element("p", { class: "over" }, element("span", { class: "chip", id: "chip" }), element("span", { id: "about" }))),
+      element("div", { class: "title" }, element("h1", { id: "name" }), element("p", { class: "over" }, element("span", { class: "chip", id: "chip" }), element("span", { id: "about" }))),
       element("button", { type: "button", id: "stop", class: "quiet" }, "Stop"),
     ),
     element(

@@ -80,7 +80,7 @@ function questionCard(entry) {
   return element(
     "section",
     { class: `asking-card ${data.kind}`, tabindex: -1, role: "group", "aria-labelledby": id },
-    element("h3", { id }, element("span", { class: "sign", "aria-hidden": "true" }, "?"), questionTitle(data), element("small", { class: "count" })),
+    element("h2", { id }, element("span", { class: "sign", "aria-hidden": "true" }, "?"), questionTitle(data), element("small", { class: "count" })),
     inside,
     failed,
   );
