@@ -40,9 +40,9 @@ def test_a_lock_is_held_by_one(folder, monkeypatch):
 
 
 def test_who_looks_does_not_keep_a_host_from_beginning(folder):
-    with lock.dead(folder), lock.dead(folder) as first:
-        assert first
     os.close(lock.take(folder).descriptor)
+    with lock.dead(folder) as first, lock.dead(folder) as second:
+        assert first and second
     looking = lock.dead(folder)
     assert looking.__enter__()
     timer = threading.Timer(0.1, lambda: looking.__exit__(None, None, None))

@@ -53,7 +53,8 @@ class LogSuite:
         note = b'{"kind":"settled","question":"q","by":"a","how":"allow"}'
         heard = Record(HEARD, 3, b'{"type":"user"}')
         log.append([*said(1), Record(SAID, 2, QUESTION), heard, Record(NOTED, 4, note), *said(2)])
-        assert numbers(log.read(0, 10)) == [1, 2] and log.last == 2
+        assert [(entry.number, entry.line) for entry in log.read(0, 10)] == [(1, line(1)), (2, line(2))]
+        assert log.last == 2
 
     def test_a_line_of_any_size_is_whole(self, log):
         text = b"0123456789\xe2\x82\xac" * 400_000
