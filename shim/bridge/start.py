@@ -6,6 +6,7 @@ of two starts one wins, and who connects at once only waits for the first answer
 
 import errno
 import os
+import signal
 import socket
 import sys
 import time
@@ -163,27 +164,26 @@ def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mappi
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own  # not for whoever only reads what stands here
 
     keep_own()
-    log, passed = _stderr(os.path.join(folder, STDERR)), (held.descriptor, listening.fileno())
+    log, ours = _stderr(os.path.join(folder, STDERR)), (held.descriptor, listening.fileno())
+    # In the host they have other numbers, so that ours are never inherited by what another thread starts.
+    theirs = [number for number in range(3, 8) if number not in (log, *ours)][:2]
+    words = [*command(), folder, *map(str, theirs)]
     try:
-        for descriptor in passed:
-            os.set_inheritable(descriptor, True)
         return os.posix_spawn(
-            sys.executable,
-            [*command(), folder, str(held.descriptor), str(listening.fileno())],
+            words[0],
+            words,
             environment,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, log, 1),
-                (os.POSIX_SPAWN_DUP2, log, 2),
+                *((os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)),
+                *((os.POSIX_SPAWN_DUP2, one, number) for one, number in zip(ours, theirs, strict=True)),
             ],
             setsid=True,
             setsigmask=(),
-            setsigdef=DEFAULT_SIGNALS,
+            setsigdef=(*DEFAULT_SIGNALS, signal.SIGHUP, signal.SIGTERM),  # `nohup` is for whoever began it
         )
     finally:
         os.close(log)
-        for descriptor in passed:
-            os.set_inheritable(descriptor, False)
 
 
 def command() -> list[str]:

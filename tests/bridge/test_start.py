@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -132,6 +133,33 @@ def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
     monkeypatch.undo()
     assert os.listdir(one) in (["lock"], ["lock", "start.json"], ["start.json", "lock"])
     hosts.start(session=SESSION)
+
+
+def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(hosts.start())) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one in found:
+        with hosts.link(one) as link:
+            until(link, "synced")
+    for one in found:
+        ask_once(one.session, [{"kind": "end"}], hosts.environment)
+        hosts.ended(one)
+
+
+def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        one = hosts.start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with hosts.link(one) as link:
+        os.kill(hosts.now(one).facts["pid"], signal.SIGHUP)
+        until(link, "bye")
+    hosts.ended(one)
 
 
 def test_fifty_starts_at_once_are_fifty_sessions(hosts):

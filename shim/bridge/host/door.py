@@ -10,6 +10,7 @@ from anyio.abc import TaskGroup
 from shim.bridge.host.ends import HubSource
 from shim.bridge.host.runner import Connection, HubRunner
 from shim.channels.mcp.socket_folder import same_user
+from shim.channels.raw_output import tell
 from shim.core.bridge.frames import frame
 from shim.core.reading.lines import LineSplitter
 from shim.state.files import aside_for
@@ -93,7 +94,12 @@ class Door:
 
     async def _tell(self, connection: Connection, lines: Iterable[bytes]) -> None:
         for line in lines:
-            self._runner.heard(connection.number, line)
+            try:
+                self._runner.heard(connection.number, line)
+            except Exception as error:  # a mistake of ours; no client may end the session of all others by it
+                tell(f"the shim failed over a client's frame: {error!r}\n")
+                connection.say(frame("bye", reason="the shim failed over a frame; please report this"))
+                return
             await self._source.room()
 
 

@@ -2,12 +2,13 @@
 
 import os
 import socket
+import sys
 import threading
 
 import pytest
 from hosting import PATIENCE, until, until_result
 
-from shim.bridge import sockets
+from shim.bridge import sockets, start
 from shim.bridge.host import door
 
 NOBODY = 65534
@@ -189,3 +190,26 @@ def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
         with open(f"/proc/{pid}/statm") as file:
             assert int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") < 150 * 1024 * 1024
         assert until(stays, "synced")
+
+
+def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(hosts, monkeypatch):
+    broken = """
+import sys
+from shim.core.bridge.hub import Hub
+heard = Hub.heard
+def fail(self, client, raw):
+    if b"fail" in raw:
+        raise RuntimeError("a mistake")
+    heard(self, client, raw)
+Hub.heard = fail
+from shim.bridge.host.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", broken])
+    one = hosts.start()
+    with hosts.link(one) as stays:
+        with raw(one) as link:
+            link.sendall(HELLO + b'{"kind":"fail"}\n')
+            assert b"please report this" in heard(link)
+        stays.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
+        assert until_result(stays)[-1]["subtype"] == "success"
