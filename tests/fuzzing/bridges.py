@@ -9,6 +9,7 @@ and the clock do:
     a question is settled exactly once, by who may, and everybody hears the same of it
     nobody who may not drive drives, and nothing is told to the conversation twice
     nothing is told that is not in the log
+    each call that a hook judges is judged once, by the client that brought the hook, or denied where that has gone
     what waits for a client is bounded
 
     python -m fuzzing.bridges EXAMPLES
@@ -154,6 +155,9 @@ class Bridge(RuleBasedStateMachine):
         self.driver: Peer | None = None
         self.last_driver: Peer | None = None
         self.since: dict[str, float] = {}
+        self.judge: Peer | None = None  # who brought the hooks that are in force
+        self.judged = False  # hooks are in force
+        self.calls: dict[str, Peer] = {}  # that a hook was asked about
         self.part = None
         self.taken = []
 
@@ -205,7 +209,7 @@ class Bridge(RuleBasedStateMachine):
         self.play.hub.joined(peer.number)
         peer.mark = self.log.last
         keys: Frame = {"protocol": 1, "client": "c", "role": "drive" if drives else "watch", "after": after}
-        self.play.say(peer.number, "hello", **keys, partial=partial, replay=history)
+        self.play.say(peer.number, "hello", **keys, partial=partial, replay=history, knows=["ask"])
         self.peers[peer.number] = peer
         if drives and self.driver is None:
             self._give(peer)
@@ -226,7 +230,16 @@ class Bridge(RuleBasedStateMachine):
         self.play.do()
         if self.driver is peer:
             self._give(None)
-        self._nothing()
+        self.judge = None if self.judge is peer else self.judge
+        left = [call for call, judge in self.calls.items() if judge is peer]
+        self.calls = {call: judge for call, judge in self.calls.items() if judge is not peer}
+        self._denied(left)
+
+    def _denied(self, calls: list[str]) -> None:
+        told = [line["response"] for line in self._heard()]
+        must([one["request_id"] for one in told] == calls, "calls", calls, "and the answers", told)
+        for one in told:
+            must(one["response"]["hookSpecificOutput"]["permissionDecision"] == "deny", "not denied", one)
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, most=st.sampled_from([1, 300, 100_000]), times=st.integers(1, 5))
@@ -303,6 +316,20 @@ class Bridge(RuleBasedStateMachine):
         else:
             (response,) = self.play.responses()
             must(response["response"]["behavior"] == "deny", "one question too many was not denied")
+
+    @precondition(lambda self: self.judged)
+    @rule()
+    def asks_a_hook(self) -> None:
+        """The conversation asks a hook about a call."""
+        self.said += 1
+        call = f"call-{self.said}"
+        request = {"subtype": "hook_callback", "callback_id": "h", "input": {"hook_event_name": "PreToolUse"}}
+        self.play.said({"type": "control_request", "request_id": call, "request": request})
+        if self.judge is not None:
+            self.calls[call] = self.judge
+            self._nothing()
+        else:
+            self._denied([call])
 
     @precondition(lambda self: self.open)
     @rule(place=st.integers(0, 9))
@@ -424,6 +451,35 @@ class Bridge(RuleBasedStateMachine):
         told = len(self._heard()) + len(self.play.ended_by) - ends
         must(told == may, kind, "was done", told, "times")
 
+    @precondition(lambda self: self.peers)
+    @rule(place=peers, hooks=mostly)
+    def brings_hooks(self, place: int, hooks: bool) -> None:
+        """Somebody says `initialize`, with hooks of its own or without."""
+        peer = self._peer(place)
+        self.said += 1
+        brought = {"hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}} if hooks else {}
+        request = {"subtype": "initialize", **brought}
+        self.play.say(peer.number, "request", id=f"i{self.said}", request=request)
+        may = peer.drives and self.driver in (None, peer)
+        must(len(self._heard()) <= may, "asked by who may not")
+        if may and hooks:
+            self.judge, self.judged = peer, True
+        elif may and self.judge is None:
+            self.judged = False
+
+    @precondition(lambda self: self.peers and self.calls)
+    @rule(place=peers, which=st.integers(0, 9))
+    def replies(self, place: int, which: int) -> None:
+        """Somebody answers for a hook: its own, or that of another."""
+        peer, call = self._peer(place), list(self.calls)[which % len(self.calls)]
+        may = self.calls[call] is peer
+        for _ in range(2):
+            self.play.say(peer.number, "reply", id=call, response={"subtype": "success", "response": {"by": place}})
+        told = self._heard()
+        must(len(told) == may, "answers for a hook:", told)
+        if may:
+            must(told[0]["response"]["request_id"] == call and self.calls.pop(call) is peer, told)
+
     # -- the host and its log -----------------------------------------------------------------------------------------
 
     @rule(slow=st.booleans(), count=st.integers(0, 9))
@@ -543,6 +599,9 @@ class Bridge(RuleBasedStateMachine):
         question = frame["question"]
         must(self.settled.get(question) == (frame["by"], frame["how"]), "settled", frame, self.settled.get(question))
         peer.believes.discard(question)
+
+    def _told_ask(self, peer: Peer, frame: Frame) -> None:
+        must(self.calls.get(frame["id"], peer) is peer, "a hook of another client's", frame)
 
     def _told_state(self, peer: Peer, frame: Frame) -> None:
         peer.state = {key: value for key, value in frame.items() if key != "kind"}
