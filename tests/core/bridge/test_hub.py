@@ -74,6 +74,8 @@ def test_lines_that_the_log_has_dropped_are_a_gap():
     frames = play.join(1)
     assert kinds(frames) == ["welcome", "gap", "line", "line", "synced"]
     assert of_kind(frames, "gap") == [{"from": 1, "to": 2, "reason": "lost"}]
+    log.first = 2
+    assert of_kind(play.join(3), "gap") == [{"from": 1, "to": 1, "reason": "lost"}]
     log.first = 9
     assert kinds(play.join(2)) == ["welcome", "gap", "synced"]
 
