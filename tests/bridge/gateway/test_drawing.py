@@ -2,7 +2,7 @@
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shim.bridge.gateway.drawing import DEPTH, Drawing, clean, question_of, step_of
@@ -20,11 +20,18 @@ BLOCK = st.fixed_dictionaries(
         "content": JSON, "is_error": JSON,
     },
 )  # fmt: skip
+EVENT = st.fixed_dictionaries(
+    {"type": st.sampled_from(["content_block_start", "content_block_delta", "content_block_stop"])},
+    optional={
+        "delta": st.fixed_dictionaries({}, optional={"text": TEXT, "thinking": TEXT | JSON}),
+        "content_block": BLOCK,
+    },
+)
 LINE = st.fixed_dictionaries(
     {"type": st.sampled_from(["system", "assistant", "user", "result", "stream_event", "rate_limit_event", "other"])},
     optional={
         "message": st.fixed_dictionaries({}, optional={"content": st.lists(BLOCK, max_size=3) | JSON}) | JSON,
-        "event": st.fixed_dictionaries({}, optional={"type": TEXT, "delta": JSON, "content_block": BLOCK}) | JSON,
+        "event": EVENT | JSON,
         "isReplay": JSON, "subtype": TEXT | JSON, "parent_tool_use_id": TEXT | JSON, "result": JSON, "usage": JSON,
         "is_error": JSON, "permission_denials": JSON, "total_cost_usd": JSON, "session_id": JSON, "error": JSON,
     },
@@ -33,8 +40,10 @@ LINE = st.fixed_dictionaries(
 
 def unseen(value):
     """The characters that a page or a terminal would obey."""
-    text = orjson.dumps(value).decode()
-    return [character for character in ("\u202e", "\\u001b", "\x9b") if character in text]
+    if isinstance(value, str):
+        return [character for character in value if character in "\x1b\u202e\x9b"]
+    inner = value if isinstance(value, list | tuple) else [*value, *value.values()] if isinstance(value, dict) else ()
+    return [found for one in inner for found in unseen(one)]
 
 
 @given(st.lists(LINE | JSON, max_size=8))
@@ -49,6 +58,13 @@ def test_whatever_a_session_says_its_steps_are_json_that_obeys_nothing(lines):
         )
         assert not unseen([live, steps])
     assert not unseen([drawing.title, drawing.totals()])
+
+
+@given(EVENT)
+@example({"type": "content_block_delta", "delta": {"text": "\x1b[31m"}})
+@example({"type": "content_block_start", "content_block": {"type": "\x1b", "name": "\u202e"}})
+def test_whatever_is_streamed_obeys_nothing(event):
+    assert not unseen(Drawing().partial(orjson.dumps({"type": "stream_event", "event": event})))
 
 
 @given(
