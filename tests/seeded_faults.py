@@ -78,7 +78,7 @@ AREAS = {
     "person": "run question explain setup",
     "bridge": "hub hub_machine",
     "host": "runner log lock sockets registry start life socket_attacks faults",
-    "gateway": "attacks app streams tokens server serve",
+    "gateway": "attacks app drawing streams tls tokens server serve",
 }
 
 

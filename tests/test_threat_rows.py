@@ -242,6 +242,9 @@ somebody has no token for the gateway, an old one, one that may only watch, or a
 somebody on the way reads what the gateway says
     test_server.py::test_another_address_than_this_machines_own_needs_tls_or_a_proxy
     test_server.py::test_with_tls_it_answers_to_https_alone
+    test_tls.py::test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone
+    test_tls.py::test_without_tls_nothing_is_said_there
+    test_tls.py::test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other
 the gateway's token stands in a log, a list of processes, an address or a browser's history
     test_serve.py::test_what_is_no_terminal_gets_the_address_without_a_token
     test_serve.py::test_a_terminal_gets_an_address_that_lets_in_and_has_no_token
@@ -274,6 +277,8 @@ the gateway is flooded with connections, requests, messages or bodies that never
     test_attacks.py::test_a_head_that_is_too_long_is_refused
     test_attacks.py::test_thousands_of_connections_shut_nobody_out
     test_attacks.py::test_who_streams_is_not_displaced_by_who_is_silent
+    test_attacks.py::test_a_browser_that_takes_nothing_is_let_go
+    test_tls.py::test_who_says_nothing_of_tls_is_let_go
 a session begins with wider permissions from the web
     test_attacks.py::test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web
     test_app.py::test_a_session_that_cannot_be_is_refused_before_it_begins

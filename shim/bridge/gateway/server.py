@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import uvicorn
@@ -21,6 +22,7 @@ from shim.core.errors import FrontendError, MachineError
 HOST, PORT = "127.0.0.1", 8421
 BACKLOG = 2048  # connections that wait to be taken; those beyond try again after a second
 KEEP_ALIVE_SECONDS = 5
+HANDSHAKE_SECONDS = 10.0  # of TLS, before which a connection is none of those that are counted
 END_SECONDS = 1  # for open streams at the end; browsers come back by themselves
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
@@ -190,6 +192,14 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
         super().__init__(config)
         self._limits = limits
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; a client that does not say its part of TLS in time is let go."""
+        loop = asyncio.get_running_loop()
+        if self.config.is_ssl:
+            bounded = partial(loop.create_server, ssl_handshake_timeout=HANDSHAKE_SECONDS)
+            loop.create_server = bounded  # type: ignore[method-assign]
+        await super().startup(sockets=sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then all else."""

@@ -468,6 +468,19 @@ def test_who_streams_is_not_displaced_by_who_is_silent(web, host, monkeypatch):
         assert next(stream).kind == "partial"
 
 
+def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
+    monkeypatch.setattr(connections, "STUCK_SECONDS", 0.05)
+    deadline = time.monotonic() + PATIENCE
+    with web.connect() as link:
+        request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\n"
+        link.sendall(f"{request}Authorization: Bearer {web.tokens.current().watch}\r\n\r\n".encode())
+        while not host.clients:
+            assert time.monotonic() < deadline
+        while host.clients:  # until the buffers of the system are full, and the browser has had its time
+            web.call(host.part, text="x" * 100_000)
+            assert time.monotonic() < deadline
+
+
 # -- permissions ----------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,99 @@
+"""The gateway where other machines can come: with TLS of its own, and behind a proxy that has it."""
+
+import http.client
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+
+import pytest
+from web import PATIENCE, SESSION, Place, StandIns, Web
+
+from shim.bridge.gateway import server
+
+NAME = "shim.example.org"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for NAME and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    words += ["-keyout", str(key), "-out", str(cert), "-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    return str(cert), str(key)
+
+
+@pytest.fixture
+def secure(host, tokens, certificate):
+    running = Web(StandIns(host), tokens, Place(port=0, names=(NAME,), certificate=certificate[0], key=certificate[1]))
+    yield running
+    running.close()
+
+
+def ask(web, certificate, method, path, body=None, **headers):
+    """A request over TLS, whose certificate is checked."""
+    context = ssl.create_default_context(cafile=certificate[0])
+    raw = socket.create_connection(("127.0.0.1", web.port), PATIENCE)
+    link = http.client.HTTPConnection(NAME, web.port)
+    with context.wrap_socket(raw, server_hostname=NAME) as link.sock:
+        data = None if body is None else json.dumps(body)
+        link.request(method, path, data, {"Content-Type": "application/json", **headers})
+        answer = link.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+
+def test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone(secure, certificate):
+    status, headers, said = ask(secure, certificate, "POST", "/login", {"token": secure.tokens.current().drive})
+    cookie = headers["set-cookie"]
+    assert status == 200 and cookie.startswith("__Host-shim-") and "; Secure" in cookie and "Domain" not in cookie
+    page = {"Cookie": cookie.partition(";")[0], "X-Shim-Page": json.loads(said)["proof"]}
+    assert ask(secure, certificate, "GET", "/sessions", None, **page)[0] == 200
+    for origin, expected in ((f"https://{NAME}:{secure.port}", 200), (f"http://{NAME}:{secure.port}", 403)):
+        body = {"text": "hi"}
+        path = f"/sessions/{SESSION}/messages"
+        assert ask(secure, certificate, "POST", path, body, **page, Origin=origin)[0] == expected
+
+
+def test_without_tls_nothing_is_said_there(secure):
+    with secure.connect() as link:
+        link.sendall(f"GET / HTTP/1.1\r\nHost: {NAME}:{secure.port}\r\n\r\n".encode())
+        try:
+            assert not link.recv(1).startswith(b"H")
+        except ConnectionError:
+            pass
+
+
+def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatch):
+    monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 0.05)
+    web = Web(StandIns(host), tokens, Place(port=0, certificate=certificate[0], key=certificate[1]))
+    try:
+        with web.connect() as link, pytest.raises((ConnectionError, EOFError)):
+            if not link.recv(1):
+                raise EOFError
+    finally:
+        web.close()
+
+
+def test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other(host, tokens):
+    web = Web(StandIns(host), tokens, Place(port=0, proxy=True, names=(NAME,)))
+    try:
+        for name, origin, status in (
+            (NAME, f"https://{NAME}", 200),
+            (web.host, f"https://{NAME}", 200),  # a proxy that says its own word for us
+            (NAME, f"http://{NAME}", 403),
+            (NAME, "https://evil.example", 403),
+            ("evil.example", "https://evil.example", 403),
+        ):
+            given = {**web.headers(), "Host": name, "Origin": origin, "X-Forwarded-Host": "evil.example"}
+            assert web.get("/sessions", role=None, headers=given).status == status, (name, origin)
+        entered = web.post("/login", {"token": tokens.current().drive}, role=None, headers={"Host": NAME})
+        assert (
+            entered.headers["set-cookie"].startswith("__Host-shim-443=") and "Secure" in entered.headers["set-cookie"]
+        )
+    finally:
+        web.close()
