@@ -51,6 +51,14 @@ class HostingBox:
         """The next frame of a kind."""
         return next(frame for frame in link.frames(PATIENCE) if frame["kind"] == kind)
 
+    def idle(self, one: Registered) -> Registered:
+        """Wait until no turn of a session runs."""
+        deadline = time.monotonic() + PATIENCE
+        while (now := self.now(one)).facts["status"] != "idle":
+            assert time.monotonic() < deadline, now
+            time.sleep(0.01)
+        return now
+
     def ended(self, one: Registered) -> Registered:
         """Wait until a host has gone."""
         deadline = time.monotonic() + PATIENCE

@@ -76,9 +76,7 @@ def client_of(
     living = registry.look_up(session, environment) if session else None
     if living is not None and living.alive:
         if dialect.flat:
-            raise FrontendError(
-                FLAT.format(id=living.id, dialect=dialect.name), hint=f"`claude stop {living.id}` first"
-            )
+            raise _unjoined(living, dialect.name)
         vendor = invocation.own.shim_vendor
         if vendor and living.facts["vendor"] not in ("", vendor):
             raise FrontendError(
@@ -92,6 +90,17 @@ def client_of(
         tell(ALONE.format(why=why))
         return None
     return Attached(invocation, settings, installed, arguments, alone, session=session)
+
+
+def check_apart(session: str, dialect: str) -> None:
+    """FrontendError for a session that lives on its own, which a frontend with this dialect cannot join."""
+    living = registry.look_up(session, os.environ)
+    if living is not None and living.alive:
+        raise _unjoined(living, dialect)
+
+
+def _unjoined(living: Registered, dialect: str) -> FrontendError:
+    return FrontendError(FLAT.format(id=living.id, dialect=dialect), hint=f"`claude stop {living.id}` first")
 
 
 def _unbridged(invocation: Invocation, flat: bool) -> str:

@@ -28,7 +28,7 @@ class Frontend:
     """A frontend and its host, in between.
 
     `asked`: it answers questions. `complaints` are lines for stderr. `bye` is why the host has ended, "" before.
-    `refusal` is why the session did not take the last message.
+    `refusal` is why the session did not take the last message. `awaited` are the ids of last frames without an answer.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Frontend:
         self.driver: str | None = None
         self.busy = False
         self.bye = self.refusal = ""
+        self.awaited: set[str] = set()
         self._wants = wants
         self._mint = mint
         self._asked = asked
@@ -112,10 +113,6 @@ class Frontend:
             self._open[mine := self._mint()] = OURS
             self._frame("request", id=mine, request={"subtype": "cancel_async_message", "message_uuid": uuid})
             self.turns.refused(uuid)
-
-    def end(self) -> None:
-        """The session is to end."""
-        self._frame("end", id=self._mint())
 
     def _message(self, event: Mapping[str, Any]) -> None:
         try:
@@ -189,6 +186,7 @@ class Frontend:
             case "ask":
                 self._ask(str(said.get("id")), said.get("request"))
             case "accepted":
+                self.awaited.discard(str(said.get("id")))
                 self._answers.pop(str(said.get("id")), None)
             case "response":
                 self._answered(str(said.get("id")), said.get("response"))
@@ -264,6 +262,7 @@ class Frontend:
             self._say({"type": "control_response", "response": {**response, "request_id": asked}})
 
     def _refused(self, identity: str, reason: str) -> None:
+        self.awaited.discard(identity)
         if identity in self._open:
             if (asked := self._open.pop(identity)) is not OURS:
                 self._refuse(asked, reason)

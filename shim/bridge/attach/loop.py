@@ -21,6 +21,9 @@ from shim.conversation.loop import LAST_WORDS_SECONDS, STATUS_OF_SIGNAL, Loop, s
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, bare
 
+# From the end of stdin to a SIGTERM that only hurries who is leaving: both SDKs wait for longer. A frontend that kills
+# us closes its pipes in the same moment.
+LEAVING_SECONDS = 1.0
 END_SECONDS = 5.0  # for a host to end its child and itself, once its frontend has what it wanted
 DIED = "the process that holds the session died in the middle of the turn; `claude --resume {session}` goes on with it"
 ENDED = "the session was ended in the middle of the turn ({why}); `claude --resume {session}` goes on with it"
@@ -31,7 +34,7 @@ OVER = "the session has ended ({why}); `claude --resume {session}` goes on with 
 class AttachLoop(Loop):
     """One frontend of one host.
 
-    A SIGTERM ends the session of the frontend; behind the end of stdin it only hurries one that is leaving.
+    A SIGTERM ends the session of the frontend; well behind the end of stdin it only hurries one that is leaving.
 
     `prompt` is the one message of the command line, and `source` brings only answers then; without it the messages
     come from `source`. `ends`: the session is the frontend's own, and ends with it where it is ended on purpose.
@@ -58,6 +61,7 @@ class AttachLoop(Loop):
         self._leave = leave
         self._listening = source is not None
         self._news = anyio.Event()
+        self._silent_since = float("inf")  # since when stdin is at its end
         self._lost = False  # the host has gone
         self._writing = anyio.Lock()
 
@@ -150,7 +154,7 @@ class AttachLoop(Loop):
             tell(f"skipped {source.lines.skipped} lines of stdin that were too long (max_inbound_bytes)\n")
         frontend.closed()
         await self._flush()
-        self._listening = False
+        self._listening, self._silent_since = False, anyio.current_time()
         self._tell_news()
 
     async def _flush(self) -> None:
@@ -202,24 +206,24 @@ class AttachLoop(Loop):
 
     async def _go(self) -> None:
         """Leave the session: it goes on, unless it is the frontend's own and was ended on purpose."""
-        left = self._source is not None and not self._listening  # both SDKs say so before they send a signal
+        left = anyio.current_time() - self._silent_since >= LEAVING_SECONDS
         frontend, stopped = self._frontend, self._stopped_by == "SIGTERM" and not left
         runs = frontend.turns.view is View.OWN or bool(frontend.turns.waiting)
         if self._stopped_by is not None:
             await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
         answered = self._prompt is not None and not self._gone and self._stopped_by is None
-        frontend.frames += self._leave
+        last = list(self._leave)
         if self._ends and (stopped or answered) and not frontend.others_drive:
-            frontend.end()
+            last.append({"kind": "end", "id": fresh_uuid()})
         elif stopped and runs and not frontend.others_drive:
-            frontend.interrupt()  # what this frontend asked for; the session stays
-        if self._lost:
-            return
+            last.append({"kind": "interrupt", "id": fresh_uuid()})  # what it asked for; the session stays
+        frontend.frames += last
+        waiting = frontend.awaited = {str(frame["id"]) for frame in last}
         try:
             with anyio.move_on_after(LAST_WORDS_SECONDS if self._stopped_by else END_SECONDS):
                 for frame in frontend.frames:
                     await self._link.send(frame)
-                while self._ends and answered and not self._lost:
+                while waiting and not self._lost:  # a connection that is closed before may take them with it
                     await self._news.wait()
         except HostGoneError:
             pass

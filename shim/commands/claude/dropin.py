@@ -79,10 +79,14 @@ def conversation(invocation: Invocation, installed: Mapping[str, str], arguments
 
 
 def may_live(invocation: Invocation) -> bool:
-    """Whether the session that goes on may have a process of its own: sessions had one in this state directory."""
+    """Whether the session that goes on may have a process of its own."""
     session = invocation.session
-    goes_on = bool(session.resume or session.continue_last) and not session.fork_session
-    return goes_on and os.path.isdir(os.path.join(config.state_directory(os.environ), "bridge"))
+    return bool(session.resume or session.continue_last) and not session.fork_session and some_lived()
+
+
+def some_lived() -> bool:
+    """Whether sessions had processes of their own in this state directory: one look, before anything is imported."""
+    return os.path.isdir(os.path.join(config.state_directory(os.environ), "bridge"))
 
 
 def serve(

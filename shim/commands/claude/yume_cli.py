@@ -8,12 +8,16 @@ from collections.abc import Mapping, Sequence
 from shim import __version__
 from shim.channels import early_signals
 from shim.channels.raw_output import tell
-from shim.commands.claude.dropin import fill_standard_files, serve
+from shim.commands.claude.dropin import fill_standard_files, serve, some_lived
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
+from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import FLAGS, Call, parse
+
+if TYPE_CHECKING:
+    from shim.conversation.decide import Start
 
 HELP = """yume-cli start --provider NAME --model MODEL --cwd FOLDER --session-id ID [--prompt TEXT] [--resume ID]
 yume-cli auth status
@@ -55,11 +59,13 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
         refused = invocation.with_flags(session_id=known_as(name) if name else None)
     except FrontendError:  # it is raised again below, where it ends in a result
         name, refused = "", invocation
-    shown = name if parse_uuid(name) is None else ""
-    return serve(
-        refused,
-        lambda: yume_start(call, invocation, installed, arguments),
-        installed,
-        arguments,
-        shown,
-    )
+    shown, session = name if parse_uuid(name) is None else "", refused.session.session_id
+
+    def start() -> "Start":
+        if session and some_lived():
+            from shim.bridge.attach.client import check_apart
+
+            check_apart(session, "yume")
+        return yume_start(call, invocation, installed, arguments)
+
+    return serve(refused, start, installed, arguments, shown)

@@ -250,3 +250,69 @@ def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(living):
     assert [line["type"] for line in done.lines] == ["control_response"]
     with connect_blocking(one.session, living.variables, role=WATCH) as watcher:
         assert watcher.welcome["mode"] == "default"
+
+
+def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(living):
+    gate = living.box.gate()
+    first = (HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], ["wait", gate.path])
+    living.vendor(*first, ["out", ndjson(result("First."))], ["hear", "two"], turn("Second."), STAYS)
+    with talk(living, **BRIDGE) as running:
+        running.say(user("one"))
+        running.read_until(b"Begun.")
+        running.signal(signal.SIGKILL)
+        running.status()
+    (one,) = living.sessions()
+    arguments = ("-p", "two", "--resume", one.session, *STREAM)
+    with (
+        connect_blocking(one.session, living.variables, role=WATCH) as watcher,
+        living.box.running(*arguments, environment=living.environment) as second,
+    ):
+        while living.until(watcher, "driver")["client"] is None:
+            pass  # the one that was killed
+        gate.open()
+        done = second.finish()
+    assert done.status == 0 and done.result["result"] == "Second."
+    assert b"First." not in done.stdout and b"Begun." not in done.stdout
+
+
+def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result(living):
+    living.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
+    with talk(living, **BRIDGE) as running:
+        running.say(user("one"))
+        running.read_until(b"Begun.")
+        running.signal(signal.SIGTERM)
+        done = running.finish()
+    assert done.status == 143 and done.cause == "signal"
+    (one,) = living.sessions()
+    assert living.ended(one).facts["state"] == "stopped"
+
+
+def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(living):
+    cut = ["out", ndjson(result(error="Operation cancelled."))]
+    begun_turn = (["hear", "two"], ["out", ndjson(INIT, says("Begun."))], ["hear", '"interrupt"'], cut, STAYS)
+    living.vendor(HELLO, ["hear", "one"], turn("First."), *begun_turn)
+    one, _ = begun(living)
+    with talk(living, "--resume", one.session) as running:
+        running.say(user("two"))
+        running.read_until(b"Begun.")
+        running.signal(signal.SIGTERM)
+        done = running.finish()
+    assert done.status == 143 and done.cause == "signal"
+    assert living.idle(one).alive
+
+
+def test_the_bridge_is_switched_on_in_the_settings_too(living):
+    living.box.settings("bridge = true\n")
+    with talk(living) as running:
+        running.say(user("one"))
+        running.hang_up()
+    assert [one.alive for one in living.sessions()] == [True]
+
+
+def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
+    one, _ = begun(living)
+    done = living.claude("-p", "two", "--resume", one.session, SHIM_DIALECT="yume")
+    assert done.status == 1 and "runs in the background, and the dialect yume has no way" in done.stderr
+    start = ("yume-cli", "start", "--provider", "qwen", "--model", "m", "--cwd", str(living.box.cwd))
+    said = living.box.shim(*start, "--resume", one.session, "--prompt", "two", environment=living.variables)
+    assert b"has no way to join" in said.stdout and living.now(one).alive
