@@ -40,7 +40,6 @@ class Frontend:
         self.frames: list[Mapping[str, Any]] = []
         self.complaints: list[str] = []
         self.welcome: Mapping[str, Any] = {}
-        self.synced = False
         self.driver: str | None = None
         self.busy = False
         self.bye = self.refusal = ""
@@ -53,7 +52,7 @@ class Frontend:
         self._open: dict[str, object] = {}  # our id of a request → the frontend's
         self._answers: dict[str, str] = {}  # our id of an answer → the question
         self._questions: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
-        self._put: dict[str, str] = {}  # the id under which one was put to the frontend → the session's
+        self._put: set[str] = set()  # those that were put to the frontend
         self._asks: set[str] = set()  # of hooks and servers
 
     @property
@@ -160,12 +159,13 @@ class Frontend:
         if identity in self._asks:
             self._asks.discard(identity)
             self._reply(identity, response)
-        elif question := self._put.pop(identity, ""):
-            self._questions.pop(question, None)
+        elif identity in self._put:
+            self._put.discard(identity)
+            self._questions.pop(identity, None)
             if response.get("subtype") == "error":
-                self._deny(question, FAILED.format(error=response.get("error")))
+                self._deny(identity, FAILED.format(error=response.get("error")))
             else:
-                self._decide(question, response.get("response"))
+                self._decide(identity, response.get("response"))
             self._resume()
 
     # -- what the host says -------------------------------------------------------------------------------
@@ -177,8 +177,6 @@ class Frontend:
                 self.lines += self.turns.line(said["raw"])
             case "welcome":
                 self._welcomed(said)
-            case "synced":
-                self.synced = True
             case "question":
                 self._question(str(said.get("question")), said.get("request"))
             case "settled":
@@ -225,18 +223,19 @@ class Frontend:
 
     def _put_question(self, question: str, request: Mapping[str, Any]) -> None:
         """Put a question to the frontend, if it is asked at all; else it waits for others who are attached."""
-        if not self._asked or self._closed or question in self._put.values():
+        if not self._asked or self._closed or question in self._put:
             return
         line = dump({"type": "control_request", "request_id": question, "request": request})
         if self._wants.limit and len(line) > self._wants.limit:
             return  # never cut: somebody else may see all of it
-        self._put[question] = question
+        self._put.add(question)
         self.lines += [*self.turns.state("requires_action"), line]
 
     def _settled(self, question: str) -> None:
         """A question has its answer; one that was put to the frontend, which did not give it, is taken back."""
         self._questions.pop(question, None)
-        if self._put.pop(question, ""):
+        if question in self._put:
+            self._put.discard(question)
             self._say({"type": "control_cancel_request", "request_id": question})
             self._resume()
 
