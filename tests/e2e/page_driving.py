@@ -112,6 +112,13 @@ class Page:
         """What a finger has to hit: width, height, its element, its words."""
         return [(*one,) for one in self.browser.run(f"{LOOKS}; return targets()")]
 
+    def faults(self) -> list[str]:
+        """What went wrong in the page since it was loaded: errors of its scripts, and what its rules forbade.
+
+        That a server was not there, or refused, is no fault of the page's.
+        """
+        return [said for said in self.browser.complaints() if "Failed to load resource" not in said]
+
     def text(self, selector: str) -> str:
         """The words of the one element of a selector, "" if it is not there."""
         found = self.browser.all(selector)

@@ -34,7 +34,9 @@ def hosts():
 @pytest.fixture
 def page(browser, hosts, tmp_path) -> Iterator[Page]:
     web = Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), Place(port=0))
-    yield Page(browser, web)
+    page = Page(browser, web)
+    yield page
+    assert page.faults() == []
     browser.offline(False)
     browser.run("sessionStorage.clear(); localStorage.clear()")
     browser.driver.get("about:blank")

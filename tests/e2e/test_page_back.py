@@ -41,6 +41,7 @@ def page(browser: Browser, hosting: Hosting) -> Iterator[Page]:
     page = Page(browser, served)
     page.come_in(size=DESKTOP)
     yield page
+    assert page.faults() == []
     browser.offline(False)
     browser.driver.get("about:blank")
     browser.driver.delete_all_cookies()

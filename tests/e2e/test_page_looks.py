@@ -40,6 +40,7 @@ def opened(browser, tmp_path):
         return Page(browser, webs[-1])
 
     yield make
+    assert all(Page(browser, web).faults() == [] for web in webs)
     browser.driver.get("about:blank")
     browser.driver.delete_all_cookies()
     for web in webs:

@@ -33,7 +33,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser, frontend: Frontend) -> Iterator[Page]:
     served = Served(frontend.environment)
-    yield Page(browser, served)
+    page = Page(browser, served)
+    yield page
+    assert page.faults() == []
     browser.driver.get("about:blank")
     browser.driver.delete_all_cookies()
     served.kill()
@@ -143,3 +145,23 @@ def test_a_session_of_a_vendor_is_begun_from_the_page_and_denied_with_a_message(
     page.shows("denied by you", "#settled")
     browser.wait(lambda: browser.all("#steps .result"))
     assert browser.all("#steps .call.denied") and not (frontend.folder / "made").exists()
+
+
+CHOOSERS = [pytest.param(each, marks=pytest.mark.full) for each in (CLAUDE_ITSELF, QWEN)]
+
+
+@pytest.mark.parametrize("vendor", CHOOSERS, ids=str, indirect=True)
+def test_a_choice_of_the_model_is_made_on_the_page(
+    page: Page, browser: Browser, frontend: Frontend, vendor: Vendor, model: ScriptedServer
+) -> None:
+    begin = [str(frontend.claude), "--bg", "[[ask]] Which colour?", *frontend.arguments]
+    subprocess.run(begin, cwd=frontend.folder, env=frontend.environment, capture_output=True, check=True)
+    page.come_in(size=SMALL)
+    page.shows("Which colour?", "#list")
+    browser.all("#list a")[0].click()
+    browser.wait(lambda: browser.all(".asking-card .option"))
+    assert [option.text.split("\n")[0] for option in browser.all(".option")] == ["red", "blue"]
+    browser.all(".option")[1].click()
+    browser.click(".choose .strong")
+    browser.wait(lambda: browser.all("#steps .result"))
+    assert "blue" in (model.asked("ask")[-1].told or "")

@@ -30,6 +30,7 @@ function askForToken(wrong = "") {
   const form = element(
     "form",
     { class: "begin" },
+    element("input", { type: "text", autocomplete: "username", value: "shim", hidden: true }), // whose token a browser keeps
     element("label", { class: "row" }, element("span", { class: "label" }, "Token"), input),
     element("p", { class: "hint", id: "token-hint" }, element("code", null, "shim bridge serve"), " prints an address with it, and a QR code for a phone; ", element("code", null, "shim bridge token"), " shows it again."),
     element("p", { class: "wrong", role: "alert", hidden: !wrong }, wrong),
