@@ -114,7 +114,7 @@ def _spare(pid: int) -> None:
 
 def forkable(options: Mapping[str, Any]) -> bool:
     """Whether a process with these options of `Popen` may be a fork."""
-    known = {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session", "preexec_fn"}
+    known = {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session", "preexec_fn", "text"}
     return possible and known.issuperset(options) and options.get("preexec_fn") in (None, own_terminal)
 
 

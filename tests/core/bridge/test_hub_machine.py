@@ -1,16 +1,17 @@
 """Clients by chance, against a plain model of the hub; many more of them in `make full`."""
 
+import sweeps
 from fuzzing.bridges import Bridge
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-EXAMPLES = 250
+EXAMPLES, FULL_EXAMPLES = 100, 1000
 STEPS = 60
 
 
 def test_no_interleaving_of_clients_breaks_what_is_held():
     always = settings(
-        max_examples=EXAMPLES,
+        max_examples=FULL_EXAMPLES if sweeps.full else EXAMPLES,
         stateful_step_count=STEPS,
         derandomize=True,
         database=None,

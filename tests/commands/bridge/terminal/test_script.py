@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
-from box import PATIENCE, SHIM, ndjson
+from box import PATIENCE, SHIM, ndjson, start_shim
 from hosting import until
 from terminal import on_terminal
 
@@ -37,11 +38,10 @@ def started(hosts):
     """Start `shim WORDS` with pipes; it is killed where a test leaves it."""
 
     @contextmanager
-    def start(*words, command=(*SHIM,)):
-        process = subprocess.Popen(
-            [*command, *words], env=hosts.environment, cwd=hosts.cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+    def start(*words, command=()):
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        begin = partial(subprocess.Popen, [*command, *words]) if command else partial(start_shim, words)
+        process = begin(env=hosts.environment, cwd=hosts.cwd, text=True, **pipes)
         try:
             yield process
         finally:
