@@ -280,9 +280,11 @@ def ask_at(port: int, method: str, path: str, body: Any, headers: Mapping[str, s
 
 
 @contextmanager
-def stream_at(port: int, path: str, token: str, after: str = "") -> Iterator[Iterator[Told]]:
+def stream_at(
+    port: int, path: str, token: str, after: str = "", patience: float = PATIENCE
+) -> Iterator[Iterator[Told]]:
     """The events of a stream of a gateway at a port."""
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
     more = {"Last-Event-ID": after} if after else {}
     try:
         link.request("GET", path, headers={"Authorization": f"Bearer {token}", **more})
