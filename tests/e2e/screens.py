@@ -11,6 +11,7 @@ import argparse
 import fcntl
 import html
 import io
+import json
 import os
 import pty
 import struct
@@ -32,10 +33,13 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 import page_scenes as scenes  # noqa: E402 - after its folder is known
 from page_driving import Page  # noqa: E402
 from rich_session import everything, long  # noqa: E402
+from sitting import Sitting  # noqa: E402
+from telling import delta, start  # noqa: E402
 from web import StandIn, StandIns, Web  # noqa: E402
 
 from shim.bridge.gateway.server import Place  # noqa: E402
 from shim.bridge.gateway.tokens import TokenFile  # noqa: E402
+from shim.core.bridge.frames import read_frame  # noqa: E402
 
 COLUMNS = (60, 80, 120)
 LINES = 40
@@ -84,6 +88,10 @@ class Terminal:
     def __init__(self, columns: int) -> None:
         self.screen = pyte.HistoryScreen(columns, LINES, history=HISTORY, ratio=1.0)
         self._stream = pyte.ByteStream(self.screen)
+
+    def feed(self, written: str) -> None:
+        """Take what was written to a terminal."""
+        self._stream.feed(written.replace("\n", "\r\n").encode())
 
     def run(self, command: list[str], around: Mapping[str, str], folder: Path) -> None:
         """Run a command to its end."""
@@ -154,6 +162,40 @@ def terminals(browser: Browser, casts: Path, folder: Path, chosen: list[str]) ->
             page.write_text(terminal.page(name), encoding="utf-8")
             browser.open(page, size=(200, 200))
             _save(browser, folder / f"terminal-{name}-{columns}.png")
+
+
+def attached(browser: Browser, temporary: Path, folder: Path, chosen: list[str]) -> None:
+    """A picture of `claude attach` at each width, over the same hosts as the page's."""
+    hosts = {"question": scenes.asking(), "choice": scenes.choosing(), "edit": scenes.editing()}
+    hosts["live"] = scenes.working()
+    for name, host in hosts.items():
+        for columns in COLUMNS if _wanted(f"attach-{name}", chosen) else ():
+            sitting = _sitting(host, columns)
+            if name == "live":
+                sitting.line(start())
+                sitting.line(delta("The tests pass.\n\nI write down what changed, so that a reader sees"))
+                sitting.press("and update the docs", "\r", "then look at the others")
+            terminal = Terminal(columns)
+            terminal.feed(sitting.written)
+            page = temporary / f"attach-{name}-{columns}.html"
+            page.write_text(terminal.page(name), encoding="utf-8")
+            browser.open(page, size=(200, 200))
+            _save(browser, folder / f"terminal-attach-{name}-{columns}.png")
+
+
+def _sitting(host: StandIn, columns: int) -> Sitting:
+    """A terminal at a host, once its question has stood for a moment."""
+    sitting, facts = Sitting(columns, LINES, "truecolor"), host.facts
+    sitting.now = scenes.NOW / 1000
+    lines = [
+        {"kind": "line", "number": number, "generation": 1, "at": at, "line": json.loads(line)}
+        for number, (at, line) in enumerate(host.lines, 1)
+    ]
+    about = {key: facts[key] for key in ("id", "name", "vendor", "cwd")}
+    sitting.begin(*lines, state={"status": facts["status"]}, **about)
+    sitting.take(*(read_frame(host.question(name)) for name in host.questions))
+    sitting.wait(1.0)
+    return sitting
 
 
 def pages(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
@@ -262,6 +304,7 @@ def main() -> None:
                 readme(browser, Path(temporary))
                 return
             living(browser, Path(temporary), arguments.to, arguments.names)
+            attached(browser, Path(temporary), arguments.to, arguments.names)
             casts = Path(temporary) / "casts"
             recorded(casts)
             terminals(browser, casts, arguments.to, arguments.names)

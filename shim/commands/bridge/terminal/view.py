@@ -19,7 +19,7 @@ from shim.story.terminal.arguments import ASKS, one_line
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.paper import Typed
 
-STEPS_KEPT = 300  # of what was said before, of which the last screens are drawn
+STEPS_KEPT = 100  # of what was said before, of which the last screens are drawn
 SCREENS = 2  # of what was said before, that are drawn on a terminal
 PIPE_LINES = 200  # of it, elsewhere
 MILLISECONDS = 1000.0
