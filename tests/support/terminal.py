@@ -45,6 +45,10 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
 
+    def resize(self, columns: int) -> None:
+        """Make the window narrower or wider, as a person does with a mouse."""
+        fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+
     def until(self, text: str) -> str:
         """Read until a text was drawn since the last one that was waited for."""
         before = self._seen

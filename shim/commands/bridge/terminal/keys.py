@@ -13,7 +13,7 @@ KEPT_LINES = 100  # that the arrow up brings back
 ENTER, BACKSPACE, DELETE, LEFT, RIGHT, HOME, END, UP, DOWN = (
     "enter", "backspace", "delete", "left", "right", "home", "end", "up", "down",
 )  # fmt: skip
-CTRL_C, CTRL_D, CTRL_L, CTRL_T, CTRL_Z, TAB = "ctrl-c", "ctrl-d", "ctrl-l", "ctrl-t", "ctrl-z", "tab"
+CTRL_C, CTRL_D, CTRL_T, CTRL_Z, TAB = "ctrl-c", "ctrl-d", "ctrl-t", "ctrl-z", "tab"
 _NEWLINE, _KILL, _CUT, _WORD = "newline", "kill", "cut", "word"
 _PASTED = "\x1b[201~"  # the end of a paste
 PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"  # a terminal then says where a paste begins and ends
@@ -24,7 +24,7 @@ _LETTERS = {"A": UP, "B": DOWN, "C": RIGHT, "D": LEFT, "F": END, "H": HOME}
 _NUMBERS = {"1": HOME, "3": DELETE, "4": END, "7": HOME, "8": END}
 _CONTROL = {
     "\x01": HOME, "\x02": LEFT, "\x03": CTRL_C, "\x04": CTRL_D, "\x05": END, "\x06": RIGHT, "\x08": BACKSPACE,
-    "\t": TAB, "\n": _NEWLINE, "\x0b": _CUT, "\x0c": CTRL_L, "\r": ENTER, "\x0e": DOWN, "\x10": UP, "\x14": CTRL_T,
+    "\t": TAB, "\n": _NEWLINE, "\x0b": _CUT, "\r": ENTER, "\x0e": DOWN, "\x10": UP, "\x14": CTRL_T,
     "\x15": _KILL, "\x17": _WORD, "\x1a": CTRL_Z, "\x7f": BACKSPACE,
 }  # fmt: skip
 

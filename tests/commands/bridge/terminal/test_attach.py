@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import signal
 
 import pytest
 from box import ndjson
 from hosting import until
+from showing import SGR
 from terminal import CTRL_C, CTRL_D
 
 from tests.conversation.test_two_way import CANCELLED, INIT, TURN, asks, calls, result, returns, says
@@ -187,3 +189,47 @@ def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(s
         terminal.process.send_signal(getattr(signal, name))
         assert terminal.end() == status and terminal.clean
     assert hosts.now(one).alive
+
+
+def test_a_window_that_becomes_narrower_is_drawn_anew(session, attached, hosts):
+    one = session(["hear", "go"], TURN)
+    with attached(one) as terminal:
+        terminal.until("✓ done")
+        terminal.type("a line that is longer than the window becomes")
+        terminal.until("becomes")
+        terminal.until("Ctrl-D leaves")
+        before = len(terminal.drawn)
+        terminal.resize(30)
+        terminal.until("Ctrl-D leaves")
+        rows = SGR.sub("", terminal.drawn[before:]).split("\r\n")
+        assert rows[1:] and all(len(row) <= 30 for row in rows[1:-1])
+        terminal.type(CTRL_C + CTRL_D)
+        assert terminal.end() == 0 and terminal.clean
+
+
+def test_a_terminal_without_colours_gets_none(session, attached):
+    one = session(*QUESTION)
+    with attached(one, NO_COLOR="1") as terminal:
+        terminal.until(KEYS)
+        assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.drawn)
+
+
+def test_a_terminal_that_stands_still_goes_on_where_it_was(session, attached, hosts, box):
+    """It is dropped from what the host holds for it, and reads the log instead."""
+    gate = box.gate()
+    words = []
+    for number in range(200):
+        words += [calls(f"c{number}", f"echo {number}"), returns("x" * 20_000, identity=f"c{number}")]
+    one = session(["hear", "go"], ["out", ndjson(INIT, says("I look."))], ["wait", gate.path],
+                  ["out", ndjson(*words, says("The end."), result("The end."))])  # fmt: skip
+    with attached(one) as terminal:
+        terminal.until("I look.")
+        terminal.process.send_signal(signal.SIGSTOP)
+        gate.open()
+        hosts.wait_until(one, lambda now: now.facts["state"] == "done")
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.until("The end.")
+        terminal.until("✓ done")
+        assert all(f"● Bash  echo {number} " in terminal.plain for number in range(200))
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0 and terminal.clean
