@@ -76,7 +76,7 @@ AREAS = {
     "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor versions drift",
     "person": "run question explain setup",
-    "bridge": "hub hub_machine",
+    "bridge": "hub hub_machine deaf narrower session",
     "host": "runner log lock sockets registry start life socket_attacks faults",
     "gateway": "attacks app drawing streams tls tokens server serve",
 }

@@ -60,7 +60,9 @@ class Conversation:
         self.initialize: Any = None
         self.init: Any = None
         self.ended = False
-        self.narrower: Client | None = None  # whose rules hold beside the session's own, while it is here
+        self.narrower: Client | None = (
+            None  # whose rules hold beside the session's own, while it is here or a turn runs
+        )
         self.waiting: dict[str, int] = {}
         self.messages = Bounded[tuple[str, str], bool](IDS)
         self.done = Bounded[tuple[int, str], bytes](IDS)
@@ -137,7 +139,11 @@ class Conversation:
             self.settle(question.question, None, "deny", denial(question, message))
 
     def widen(self) -> None:
-        """The rules of the client that has gone hold no longer; the session's own do."""
+        """The rules of the client that has gone hold no longer, once no turn runs that began under them."""
+        if self.narrower is None or self.narrower.number in self.audience.clients:
+            return
+        if self.situation.active or self.waiting:
+            return
         self.narrower = None
         permissions: Mapping[str, list[str]] = {"deny": [], "ask": []}
         request = {"subtype": "apply_flag_settings", "settings": {"permissions": permissions}}

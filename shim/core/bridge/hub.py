@@ -112,8 +112,7 @@ class Hub:
         self._it.requests.left(gone)
         for ask in self._it.asks.left(gone):
             self._it.forward(ask._replace(client=None))
-        if self._it.narrower is gone:
-            self._it.widen()
+        self._it.widen()
         if self._it.roles.driver is gone:
             self._it.give(None)
         self._it.deny_unheard()
@@ -152,6 +151,7 @@ class Hub:
                 spoken.append(Spoken(whole, it.audience.number))
                 self._whole(line)
         tell()
+        it.widen()
         it.changed()
 
     def replayed(self, client: int, after: int, entries: Sequence[Entry]) -> None:

@@ -1,6 +1,6 @@
 """Rules of a client: they hold in the session while it is here."""
 
-from bridging import Play
+from bridging import Play, user
 
 RULES = {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": ["Bash"], "ask": []}}}
 NONE = {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": [], "ask": []}}}
@@ -27,3 +27,17 @@ def test_a_client_without_rules_takes_none_back():
     play.hub.left(1)
     play.do()
     assert play.requests() == []
+
+
+def test_a_turn_ends_under_the_rules_that_it_began_under():
+    play = Play()
+    play.join(1)
+    play.say(1, "request", id="r", request=RULES)
+    play.say(1, "message", message=user())
+    play.requests()
+    play.hub.left(1)
+    play.do()
+    play.said({"type": "system", "subtype": "init"})
+    assert play.requests() == []
+    play.turn()
+    assert [line["request"] for line in play.requests()] == [NONE]
