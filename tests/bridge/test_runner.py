@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from shim.bridge.cast_log import CastLog
-from shim.bridge.host.runner import Connection, HubRunner
+from shim.bridge.host.runner import BYE_SECONDS, Connection, HubRunner
 from shim.core.bridge import audience
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
@@ -95,6 +95,19 @@ async def test_the_last_words_come_behind_what_a_client_has_not_taken_yet(host, 
             tasks.cancel_scope.cancel()
         assert b'"lost"' not in heard and b'{"kind":"bye","reason":"the session\'s log cannot' in heard.splitlines()[-1]
         assert len(host.failed) == 1
+
+
+async def test_who_is_told_to_go_and_takes_nothing_is_closed_all_the_same(host, monkeypatch):
+    with host.client(1):
+        connection = host.runner.connections[1]
+        host.runner.said(b'{"type":"system","text":"%b"}\n' % (b"x" * 500_000))
+        host.hub.close("over")
+        host.runner.settle()
+        host.runner.tick()
+        assert connection.leaves and not connection.gone.is_set()
+        connection.leaves -= 2 * BYE_SECONDS
+        host.runner.tick()
+        assert connection.gone.is_set()
 
 
 def test_a_read_that_fails_ends_the_session(host, monkeypatch):

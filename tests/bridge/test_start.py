@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import threading
 
 import pytest
 import sweeps
-from hosting import until, until_result
+from hosting import PATIENCE, until, until_result
 
 from shim.bridge import lock, registry, start
 from shim.bridge.link import HostGoneError, ask_once
@@ -68,7 +69,7 @@ def test_a_host_holds_nothing_of_its_callers(hosts):
     one = hosts.start()
     os.close(writing)
     with hosts.link(one):
-        assert os.read(reading, 1) == b""
+        assert select.select([reading], [], [], PATIENCE)[0] and os.read(reading, 1) == b"", "its end is held"
     os.close(reading)
     pid = hosts.now(one).facts["pid"]
     assert os.getsid(pid) == pid
@@ -103,6 +104,7 @@ def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
 def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hosts):
     hosts.environment["SHIM_VENDOR"] = "qwen"
     hosts.environment["PATH"] = "/nowhere"
+    del hosts.environment["SHIM_BIN"]
     one = hosts.start("hi")
     with pytest.raises(HostGoneError, match="qwen"):
         hosts.link(one)

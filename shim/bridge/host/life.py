@@ -158,6 +158,7 @@ class Life:
             await anyio.sleep(TICK_SECONDS)
             self.runner.hub.tick()
             self.runner.settle()
+            self.runner.tick()
             bound_stderr()
             if not self._facts.ours:
                 self._stop(DISPLACED)

@@ -28,7 +28,7 @@ class Connection:
     def __init__(self, number: int, link: socket.socket) -> None:
         self.number = number
         self.link = link
-        self.leaving = False  # it is closed once it has all that waits for it
+        self.leaves = 0.0  # when it is closed whatever it has taken; before that, once it has all. 0: it stays
         self.gone = anyio.Event()
         self._stuck = anyio.Event()
         self._rest = b""
@@ -157,7 +157,7 @@ class HubRunner:
                 self._replay(command)
             case Drop(client):
                 if client in self.connections:
-                    self.connections[client].leaving = True
+                    self.connections[client].leaves = time.monotonic() + BYE_SECONDS
             case Changed(facts):
                 self._changed(facts)
             case End(by):
@@ -194,11 +194,18 @@ class HubRunner:
             for command in commands:
                 self._carry_out(command)
             self._due.set()
-        elif leaving := [one for one in self.connections.values() if one.leaving and one.idle]:
+        elif leaving := [one for one in self.connections.values() if one.leaves and one.idle]:
             ready = set(self.hub.ready())
             for connection in leaving:
                 if connection.number not in ready:
                     connection.gone.set()
+
+    def tick(self) -> None:
+        """Close who was told to go and takes nothing, so that nobody keeps a place by that."""
+        now = time.monotonic()
+        for connection in self.connections.values():
+            if connection.leaves and now > connection.leaves:
+                connection.gone.set()
 
     async def rounds(self) -> None:
         """Write what waits for a round, for ever."""

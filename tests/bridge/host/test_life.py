@@ -101,11 +101,13 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
 
 def test_a_question_keeps_a_session_alive_without_anybody(box, hosts, talking):
     settings(hosts, "bridge_idle = 0.5\n")
-    one = talking(box.fake(*ASKING))
+    one = talking(asking_child(box, returns("done")))
     hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
     descriptor = os.pidfd_open(hosts.now(one).facts["pid"])
     assert not select.select([descriptor], [], [], 2.5)[0], "it ended"
     os.close(descriptor)
+    with hosts.link(one) as link:
+        assert until(link, "question") and not box.recording.exists(), "the vendor was told"
 
 
 def test_a_real_claude_is_served_like_any_other(box, hosts):
