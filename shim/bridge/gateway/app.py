@@ -16,7 +16,7 @@
     POST /sessions/ID/interrupt {}
     POST /sessions/ID/model {model, take?}             POST /sessions/ID/mode {mode, take?}
     POST /sessions/ID/take {}                          POST /sessions/ID/release {}
-    POST /sessions/ID/stop {}
+    POST /sessions/ID/stop {take?}
 
 SESSION is {id, session, vendor, name, cwd, created, started, alive, state, status, waitingFor, needs, detail, driver,
 version}: the facts of `host.json`, times in ms since 1970, null for what is not known.

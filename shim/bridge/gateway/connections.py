@@ -5,6 +5,7 @@ has not said a whole request makes room for the next one.
 """
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -12,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 CONNECTIONS = 512  # at once; a person has some ten
 REQUEST_SECONDS = 20.0  # until a request is whole: the largest over a slow network
 HEAD_BYTES = 32 * 1024
+TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux: until what nobody took is an error
 STUCK_SECONDS = 60.0  # a client that takes nothing of its answer for so long has gone
 
 
@@ -24,6 +26,9 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Let it in; the one that has been silent for the longest time goes when there are too many."""
         super().connection_made(transport)
+        if TCP_USER_TIMEOUT is not None:  # a phone that left the network says no goodbye
+            link = transport.get_extra_info("socket")
+            link.setsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT, round(1000 * STUCK_SECONDS))
         self._late: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
         idle = self._table()

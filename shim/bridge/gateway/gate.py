@@ -16,7 +16,7 @@ from shim.core.reading.account import printable
 BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
 OPEN = frozenset(("/", "/openapi.json", "/login"))  # what has nothing of a session in it
 ASSETS = "/assets/"
-METHODS = frozenset(("GET", "HEAD", "POST"))
+METHODS = frozenset(("GET", "POST"))
 COOKIE_SECONDS = 30 * 24 * 60 * 60
 PROOF = b"x-shim-page"  # what a page shows beside its cookie
 ONCE = (

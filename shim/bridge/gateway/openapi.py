@@ -67,7 +67,7 @@ def document() -> dict[str, Any]:
             "/sessions/{id}/mode": {**session, "post": _post("Another mode", {"mode": _TEXT, **take}, ["mode"])},
             "/sessions/{id}/take": {**session, "post": _post("Drive the session", {})},
             "/sessions/{id}/release": {**session, "post": _post("Let others drive", {})},
-            "/sessions/{id}/stop": {**session, "post": _post("End the session", {})},
+            "/sessions/{id}/stop": {**session, "post": _post("End the session", take)},
         },
     }
 

@@ -157,7 +157,7 @@ def test_on_every_address_only_an_address_is_a_name(tokens, host):
 
 def test_nothing_is_shared_with_another_origin(web):
     page = logged_in(web)
-    for method in ("OPTIONS", "GET", "POST", "TRACE", "PUT", "DELETE"):
+    for method in ("OPTIONS", "GET", "HEAD", "POST", "TRACE", "PUT", "DELETE"):
         for headers in (page, {**page, "Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}):
             answered = web.ask(method, "/sessions", {}, role=None, headers=headers)
             assert not [name for name in answered.headers if name.startswith("access-control")]
@@ -479,6 +479,16 @@ def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
         while host.clients:  # until the buffers of the system are full, and the browser has had its time
             web.call(host.part, text="x" * 100_000)
             assert time.monotonic() < deadline
+
+
+@pytest.mark.skipif(connections.TCP_USER_TIMEOUT is None, reason="it is Linux that gives up on who is not there")
+def test_a_phone_that_left_the_network_holds_its_place_for_a_while_only(web, host):
+    with web.stream(f"/sessions/{SESSION}/events") as stream:
+        assert next(stream).kind == "welcome"
+        (one,) = web.call(lambda: list(web.server.server_state.connections))
+        link = one.transport.get_extra_info("socket")
+        found = link.getsockopt(socket.IPPROTO_TCP, connections.TCP_USER_TIMEOUT)
+    assert 0 < found <= 1000 * connections.STUCK_SECONDS
 
 
 # -- permissions ----------------------------------------------------------------------------------------------------
