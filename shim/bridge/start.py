@@ -6,6 +6,7 @@ of two starts one wins, and who connects at once only waits for the first answer
 
 import errno
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -84,10 +85,12 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         registry.write_facts(folder, facts)
         _started.append(_spawn(folder, held, listening, environment))
     except OSError as error:
+        if listening is None and error.errno == errno.EADDRINUSE:  # without locks another start may have been sooner
+            raise LivingError(session) from None
         if listening is not None:
             sockets.remove(folder)
-            if error.errno == errno.EADDRINUSE:
-                raise LivingError(session) from None
+        if held is not None and registry.read_facts(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)  # it never was a session
         raise FrontendError(
             f"no host can be started for the session {session}: {error.filename or folder}: {error.strerror or error}",
             hint="SHIM_STATE names another folder for what the shim keeps",

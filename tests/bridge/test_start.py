@@ -129,13 +129,22 @@ def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
         hosts.start("hi")
     assert "SHIM_STATE" in refused.value.hint
     monkeypatch.undo()
-    one = registry.make_folder(SESSION, hosts.environment)
+    folder = registry.make_folder(SESSION, hosts.environment)
     monkeypatch.setattr(registry, "write_facts", read_only)
     with pytest.raises(FrontendError, match="Read-only file system"):
         hosts.start("hi", session=SESSION)
     monkeypatch.undo()
-    assert os.listdir(one) in (["lock"], ["lock", "start.json"], ["start.json", "lock"])
+    assert not os.path.exists(folder)
     hosts.start(session=SESSION)
+
+
+def test_a_start_that_was_slower_where_there_are_no_locks_says_so(hosts, monkeypatch):
+    def taken(folder):
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    monkeypatch.setattr(start.sockets, "listen", taken)
+    with pytest.raises(LivingError):
+        hosts.start(session=SESSION)
 
 
 def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
