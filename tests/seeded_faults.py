@@ -76,7 +76,8 @@ AREAS = {
     "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor versions drift",
     "person": "run question explain setup",
-    "bridge": "hub hub_machine deaf narrower session",
+    "joined": "own_turns frontend narrower client_rules deaf control client",
+    "bridge": "hub hub_machine deaf client_rules session",
     "host": "runner log lock sockets registry start life socket_attacks faults",
     "gateway": "attacks app drawing streams tls tokens server serve",
 }

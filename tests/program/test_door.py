@@ -182,3 +182,17 @@ def test_a_child_that_stays_is_started_before_what_reads_it_is_loaded(box, look,
     modules = look("claude", *ASK, *asks, wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program)
     assert "shim.core.vendor.pump" in modules
     assert READERS[vendor] not in modules
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lived"), [(("--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"), False), ((), True)]
+)
+def test_a_turn_imports_nothing_of_the_bridge(box, look, arguments, lived):
+    """One look whether sessions lived on their own, and only where one goes on."""
+    box.state.mkdir(parents=True, mode=0o700)
+    if lived:
+        (box.state / "bridge").mkdir(mode=0o700)
+    wrapper = WRAPPER.replace("main()\n", "main()\nexcept SystemExit:\n    pass\n", 1)
+    modules = look("claude", *ASK, *arguments, wrapper=wrapper, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    assert "shim.conversation.decide" in modules
+    assert not {name for name in modules if "bridge" in name}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shim.bridge.attach.own_turns import OwnTurns, View, Wants
 from shim.core.claude.messages import NOW, read_line, read_message
-from shim.core.claude.permissions import FAILED
+from shim.core.claude.permissions import FAILED, UNASKED
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
@@ -180,7 +180,7 @@ class Frontend:
             case "question":
                 self._question(str(said.get("question")), said.get("request"))
             case "settled":
-                self._settled(str(said.get("question")))
+                self._settled(str(said.get("question")), denied=said.get("how") == "deny" and said.get("by") is None)
             case "ask":
                 self._ask(str(said.get("id")), said.get("request"))
             case "accepted":
@@ -231,9 +231,14 @@ class Frontend:
         self._put.add(question)
         self.lines += [*self.turns.state("requires_action"), line]
 
-    def _settled(self, question: str) -> None:
-        """A question has its answer; one that was put to the frontend, which did not give it, is taken back."""
-        self._questions.pop(question, None)
+    def _settled(self, question: str, *, denied: bool) -> None:
+        """A question has its answer; one that was put to the frontend, which did not give it, is taken back.
+
+        `denied`: nobody could answer it, which a frontend that was not asked is told (contract 5.13).
+        """
+        request = self._questions.pop(question, None)
+        if denied and request is not None and not self._asked:
+            self.lines += self.turns.denied(request, UNASKED.format(tool=request.get("tool_name")))
         if question in self._put:
             self._put.discard(question)
             self._say({"type": "control_cancel_request", "request_id": question})

@@ -122,6 +122,14 @@ class OwnTurns:
         line = {"type": "system", "subtype": "session_state_changed", "state": state, **hidden}
         return [dump(line | {"uuid": self._mint(), "session_id": self._session})]
 
+    def denied(self, request: Mapping[str, Any], message: str) -> list[bytes]:
+        """A call of the frontend's own turn that nobody could be asked about."""
+        if self.view is not View.OWN:
+            return []
+        line = {"type": "system", "subtype": "permission_denied", "tool_name": request.get("tool_name")}
+        line |= {"tool_use_id": request.get("tool_use_id"), "message": message, "session_id": self._session}
+        return [dump(line | {"uuid": self._mint()})]
+
     def conclude(self, line: Mapping[str, Any]) -> list[bytes]:
         """A result of ours, in the place of one that does not come any more; every message has its result then."""
         shown = [] if self.view is not View.OPEN else self._show()

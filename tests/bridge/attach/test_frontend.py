@@ -151,6 +151,17 @@ def test_a_frontend_that_cannot_answer_is_put_no_question():
     assert tell(frontend, "question", question="q1", request=QUESTION) == []
 
 
+def test_a_frontend_that_was_not_asked_is_told_what_was_denied_in_its_turn():
+    frontend = attached(asked=False)
+    hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
+    say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
+    for question in ("q1", "q2"):
+        tell(frontend, "question", question=question, request=QUESTION)
+    (denied,) = tell(frontend, "settled", question="q1", by=None, how="deny")
+    assert (denied["subtype"], denied["tool_name"], denied["tool_use_id"]) == ("permission_denied", "Bash", "t1")
+    assert tell(frontend, "settled", question="q2", by="terminal", how="deny") == []
+
+
 def test_a_message_that_the_frontend_takes_back_is_waited_for_no_longer():
     frontend = attached()
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
