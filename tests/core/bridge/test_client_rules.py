@@ -37,7 +37,9 @@ def test_a_turn_ends_under_the_rules_that_it_began_under():
     play.requests()
     play.hub.left(1)
     play.do()
-    play.said({"type": "system", "subtype": "init"})
+    assert play.requests() == []
+    (message,) = play.stdin
+    play.said({"type": "system", "subtype": "init"}, {**message, "isReplay": True})
     assert play.requests() == []
     play.turn()
     assert [line["request"] for line in play.requests()] == [NONE]
