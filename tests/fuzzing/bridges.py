@@ -76,6 +76,7 @@ class Peer:
         self.generation, self.cursor = cursor or (0, 0)
         self.expected = cursor
         self.welcomed = self.synced = self.gone = False
+        self.deaf = False
         self.mark = -1
         self.believes: set[str] = set()
         self.state: Frame = {}
@@ -158,6 +159,7 @@ class Bridge(RuleBasedStateMachine):
         self.judge: Peer | None = None  # who brought the hooks that are in force
         self.judged = False  # hooks are in force
         self.calls: dict[str, Peer] = {}  # that a hook was asked about
+        self.unheard: list[str] = []  # questions that nobody could answer
         self.part = None
         self.taken = []
 
@@ -167,6 +169,19 @@ class Bridge(RuleBasedStateMachine):
         if peer is not self.driver:
             self.last_driver = peer or self.driver
             self.driver = peer
+            self._deny_unheard()
+
+    def _may_answer(self, peer: Peer) -> bool:
+        return peer.drives and (not self.owner or (self.driver or self.last_driver) is peer)
+
+    def _deny_unheard(self) -> None:
+        """What only a deaf driver could answer is denied."""
+        if self.driver is None or not self.driver.deaf:
+            return
+        if not any(self._may_answer(peer) and not peer.deaf for peer in self.peers.values()):
+            for question in list(self.open):
+                self._settle(question, None, "deny")
+                self.unheard.append(question)
 
     def _settle(self, question: str, by: str | None, how: str) -> None:
         must(question in self.open, "settled twice", question)
@@ -174,9 +189,13 @@ class Bridge(RuleBasedStateMachine):
         self.settled[question] = (by, how)
 
     def _heard(self) -> list[Frame]:
-        """What the conversation was told since the last look."""
+        """What the conversation was told since the last look, but for the denials of what nobody could answer."""
         told, self.play.stdin = self.play.stdin, []
-        return told
+        unheard, self.unheard = self.unheard, []
+        denials = [line for line in told if line.get("response", {}).get("request_id") in unheard]
+        must([line["response"]["request_id"] for line in denials] == unheard, "unheard", unheard, denials)
+        must(all(line["response"]["response"]["behavior"] == "deny" for line in denials), denials)
+        return [line for line in told if line not in denials]
 
     def _nothing(self) -> None:
         told = self._heard()
@@ -233,6 +252,7 @@ class Bridge(RuleBasedStateMachine):
         self.judge = None if self.judge is peer else self.judge
         left = [call for call, judge in self.calls.items() if judge is peer]
         self.calls = {call: judge for call, judge in self.calls.items() if judge is not peer}
+        self._deny_unheard()
         self._denied(left)
 
     def _denied(self, calls: list[str]) -> None:
@@ -312,6 +332,7 @@ class Bridge(RuleBasedStateMachine):
         if len(self.open) < SMALL[questions, "OPEN"]:
             self.open[identity] = None
             self.since[identity] = self.play.seconds
+            self._deny_unheard()
             self._nothing()
         else:
             (response,) = self.play.responses()
@@ -376,10 +397,12 @@ class Bridge(RuleBasedStateMachine):
             self.changes_the_driver(place, "take")
         for _ in range(1 + again):
             keys = {} if identity is None else {"id": identity}
-            self.play.say(peer.number, "message", message=user(), **keys)
-            told = self._heard()
             known = identity in self.messages
             may = peer.drives and self.driver in (None, peer)
+            self.play.say(peer.number, "message", message=user(), **keys)
+            if may and not known:
+                self._give(peer)
+            told = self._heard()
             if known or not may:
                 must(not told, "told", told)
                 continue
@@ -389,7 +412,6 @@ class Bridge(RuleBasedStateMachine):
                 self.messages.append(identity)
                 must(len(identity) <= SHORT or line["uuid"] == identity, "another uuid", line)
             self.taken.append(line)
-            self._give(peer)
 
     @precondition(lambda self: self.peers and (self.open or self.settled))
     @rule(place=peers, which=st.integers(0, 9), allow=st.booleans())
@@ -398,8 +420,7 @@ class Bridge(RuleBasedStateMachine):
         peer = self._peer(place)
         known = [*self.open, *self.settled]
         question = known[which % len(known)]
-        owner = self.driver or self.last_driver
-        may = peer.drives and (not self.owner or owner is peer)
+        may = self._may_answer(peer)
         how = "allow" if allow else "deny"
         if may and question in self.open:
             self._settle(question, peer_name(self, peer), how)
@@ -426,10 +447,13 @@ class Bridge(RuleBasedStateMachine):
         must(len(told) == peer.drives, "interrupts", told)
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers, kind=st.sampled_from(["take", "release"]))
+    @rule(place=peers, kind=st.sampled_from(["take", "release", "deaf"]))
     def changes_the_driver(self, place: int, kind: str) -> None:
-        """Somebody takes over, or lets go."""
+        """Somebody takes over, or lets go, or answers nothing any more."""
         peer = self._peer(place)
+        if kind == "deaf":
+            peer.deaf = True
+            self._deny_unheard()
         if peer.drives and kind == "take":
             self._give(peer)
         elif kind == "release" and self.driver is peer:
