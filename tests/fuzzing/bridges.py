@@ -254,6 +254,8 @@ class Bridge(RuleBasedStateMachine):
         self.calls = {call: judge for call, judge in self.calls.items() if judge is not peer}
         self._deny_unheard()
         self._denied(left)
+        if self.judged:
+            self.asks_a_hook()
 
     def _denied(self, calls: list[str]) -> None:
         told = [line["response"] for line in self._heard()]
@@ -476,10 +478,12 @@ class Bridge(RuleBasedStateMachine):
         must(told == may, kind, "was done", told, "times")
 
     @precondition(lambda self: self.peers)
-    @rule(place=peers, hooks=mostly)
-    def brings_hooks(self, place: int, hooks: bool) -> None:
-        """Somebody says `initialize`, with hooks of its own or without."""
+    @rule(place=peers, hooks=mostly, takes=mostly)
+    def brings_hooks(self, place: int, hooks: bool, takes: bool) -> None:
+        """Somebody says `initialize`, with hooks of its own or without; perhaps a call is asked about at once."""
         peer = self._peer(place)
+        if takes:
+            self.changes_the_driver(place, "take")
         self.said += 1
         brought = {"hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}} if hooks else {}
         request = {"subtype": "initialize", **brought}
@@ -490,6 +494,8 @@ class Bridge(RuleBasedStateMachine):
             self.judge, self.judged = peer, True
         elif may and self.judge is None:
             self.judged = False
+        if self.judged and takes:
+            self.asks_a_hook()
 
     @precondition(lambda self: self.peers and self.calls)
     @rule(place=peers, which=st.integers(0, 9))
