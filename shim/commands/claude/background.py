@@ -22,7 +22,7 @@ from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.process.environment import working_directory
 from shim.state import store
-from shim.vendors import find
+from shim.vendors import FLAT
 
 NO_ID = (
     "warning: --bg manages the session id; ignoring --session-id (use --resume <id> to continue an existing session)\n"
@@ -108,7 +108,7 @@ def _before(invocation: Invocation) -> Before:
     known = registry.look_up(canonical, os.environ)
     if known is None:
         return Before(invocation, session=canonical)
-    if known.alive and store.look_up(canonical, os.environ) is None and not find(known.facts["vendor"]).passthrough:
+    if known.alive and store.look_up(canonical, os.environ) is None and known.facts["vendor"] not in FLAT:
         hint = f"`claude attach {known.id}` opens it"
         raise FrontendError(f"session {known.id} has not ended its first turn: there is nothing to copy yet", hint=hint)
     if known.alive:
@@ -117,7 +117,7 @@ def _before(invocation: Invocation) -> Before:
     saved = [str(word) for word in (registry.read_start(known.folder) or {}).get("arguments", ())]
     options = ", ".join(word.partition("=")[0] for word in saved if word.startswith("--"))
     both = parse([*saved, *conversation_words(invocation)])
-    woken = both._replace(prompt=invocation.prompt, session=invocation.session, leftovers=invocation.leftovers)
+    woken = both._replace(prompt=invocation.prompt, session=invocation.session)
     note = WOKEN.replace("{options}", printable(options)) if options else ""
     return Before(woken, session=canonical, cwd=known.facts["cwd"], note=note)
 

@@ -114,13 +114,13 @@ def test_a_state_folder_that_cannot_be_written_is_named(desk):
 
 @pytest.mark.parametrize("whole", [True, False], ids=["uuid", "short id"])
 def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
-    one, _ = begun(desk, "hi", "--permission-mode", "plan")
+    one, _ = begun(desk, "hi", "--permission-mode", "plan", "--agent", "mine")
     desk.wait_until(one, lambda now: now.facts["pid"] is not None)
     assert desk.claude("stop", one.id).status == 0
     again, done = begun(desk, "go on", "--resume", one.session if whole else one.id)
     assert again.session == one.session and again.facts["generation"] == 2
-    assert done.stderr == f"note: woke session {one.id} with its saved options (--permission-mode).\n"
-    assert registry.read_start(again.folder)["arguments"] == ["--permission-mode", "plan"]
+    assert done.stderr == f"note: woke session {one.id} with its saved options (--permission-mode, --agent).\n"
+    assert registry.read_start(again.folder)["arguments"] == ["--permission-mode", "plan", "--agent", "mine"]
 
 
 def test_a_printed_session_goes_on_in_the_background(desk):
