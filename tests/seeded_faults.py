@@ -78,7 +78,8 @@ AREAS = {
     "person": "run question explain setup",
     "joined": "own_turns frontend narrower client_rules deaf control client",
     "bridge": "hub hub_machine deaf client_rules session",
-    "host": "runner log lock sockets registry start life socket_attacks faults",
+    "doors": "meant stop acts background session_doors doctor_bridge",
+    "host": "host runner log lock sockets registry start life socket_attacks faults",
     "gateway": "attacks app drawing streams tls tokens server serve",
 }
 

@@ -11,6 +11,7 @@ from shim.bridge import registry
 from shim.bridge.link import HostGoneError, ask_once, connect_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.start import respawn
+from shim.channels.stamps import fresh_uuid
 from shim.commands.bridge.listing import drawn, none
 from shim.commands.bridge.meant import meant
 from shim.commands.bridge.stop import stop
@@ -102,10 +103,11 @@ def answer_question(
     if given:
         decision["updatedInput"] = _input(given)
     frame = {"kind": "answer", "question": question, "decision": decision}
-    heard = ask_once(one.session, [frame], os.environ, client="shim bridge answer")
+    ours = f"shim bridge answer {fresh_uuid()[:8]}"  # nobody who was here before had this name
+    heard = ask_once(one.session, [frame], os.environ, client=ours)
     _done(one, heard, "`shim bridge list --json` shows what is asked")
     for came in heard:
-        if came["kind"] == "settled" and came["question"] == question and came["by"] != heard[0]["client"]:
+        if came["kind"] == "settled" and came["question"] == question and came["by"] != ours:
             by = came["by"] or "the session itself"
             raise FrontendError(f"the question was settled already: {came['how']}, by {printable(str(by))}")
     say("allowed" if behavior == "allow" else "denied")

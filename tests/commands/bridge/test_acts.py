@@ -89,7 +89,7 @@ def test_always_asks_no_more_about_such_calls(desk, asking):
         assert desk.shim("bridge", "answer", asking.id, "allow", "--always").status == 0
         until(watcher, "settled")
     log = next((desk.box.path / "desk" / "state" / "bridge" / asking.session / "log").iterdir()).read_text()
-    assert "Bash" in log and "addRules" in log
+    assert "updatedPermissions" in log
 
 
 def test_who_comes_too_late_is_told_who_was_first(desk, asking):
@@ -108,6 +108,13 @@ def test_who_comes_too_late_is_told_who_was_first(desk, asking):
     assert (first.status, second.status, second.stdout) == (0, 1, b"")
     how = "allow" if first.stdout == b"allowed\n" else "deny"
     assert f"the question was settled already: {how}, by shim bridge answer" in second.stderr
+
+
+def test_who_comes_much_later_is_told_so_too(desk, asking):
+    (question,) = [each["question"] for each in listed(desk)[0]["questions"]]
+    assert desk.shim("bridge", "answer", asking.id, question, "allow").status == 0
+    late = desk.shim("bridge", "answer", asking.id, question, "allow")
+    assert late.status == 1 and "the question was settled already: allow, by shim bridge answer" in late.stderr
 
 
 def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):

@@ -53,6 +53,8 @@ def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, one):
 
 def test_an_ended_session_is_listed_with_all(desk, one):
     """B16, B18: without a process it has no pid and no status, and its time is that of its making."""
+    desk.claude("respawn", one.id)
+    assert agents(desk)[0]["startedAt"] == desk.now(one).facts["started"] > one.facts["created"]
     desk.claude("stop", one.id)
     assert agents(desk) == []
     (listed,) = agents(desk, "--all")
