@@ -38,7 +38,7 @@ class AttachLoop(Loop):
 
     `prompt` is the one message of the command line, and `source` brings only answers then; without it the messages
     come from `source`. `ends`: the session is the frontend's own, and ends with it where it is ended on purpose.
-    `leave` are frames for the moment of leaving.
+    `leave` are frames for the moment of leaving, once no turn of the frontend runs.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class AttachLoop(Loop):
         if self._stopped_by is not None:
             await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
         answered = self._prompt is not None and not self._gone and self._stopped_by is None
-        last = list(self._leave)
+        last = [] if runs else list(self._leave)  # a turn that goes on ends under what it began under
         if self._ends and (stopped or answered) and not frontend.others_drive:
             last.append({"kind": "end", "id": fresh_uuid()})
         elif stopped and runs and not frontend.others_drive:

@@ -316,3 +316,20 @@ def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
     start = ("yume-cli", "start", "--provider", "qwen", "--model", "m", "--cwd", str(living.box.cwd))
     said = living.box.shim(*start, "--resume", one.session, "--prompt", "two", environment=living.variables)
     assert b"has no way to join" in said.stdout and living.now(one).alive
+
+
+def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began_in(living):
+    gate = living.box.gate()
+    slow = (["hear", "two"], ["out", ndjson(INIT, says("Begun."))], ["wait", gate.path], turn("Second."))
+    living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "plan"], *slow, STAYS)
+    one, _ = begun(living)
+    with talk(living, "--resume", one.session, "--permission-mode", "plan") as running:
+        running.say(user("two"))
+        running.read_until(b"Begun.")
+        running.process.stdout.close()
+        running.process.stdout = None
+        assert running.status() == 0
+    with connect_blocking(one.session, living.variables, role=WATCH, replay=False) as watcher:
+        gate.open()
+        living.until(watcher, "state")
+        assert watcher.welcome["mode"] == "plan"
