@@ -7,9 +7,10 @@ import pytest
 from atif_schema import check_trajectory
 from casting import cast_of_case
 from exporting import exported
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import FIXTURES, case
+from sweeps import examples
 
 from shim.commands.cast.summaries import run_of
 from shim.core.cast.records import CastError
@@ -60,7 +61,7 @@ def test_there_are_kept_casts():
     assert OLD
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, full_count=200)
 @given(data=st.data())
 def test_whatever_was_changed_in_a_cast_it_is_exported(data, tmp_path):
     cast = bytearray(data.draw(st.sampled_from(CASTS)))
@@ -81,7 +82,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, full_count=200)
 @given(data=st.data())
 def test_whatever_an_events_fields_hold_it_is_exported(data, tmp_path):
     """A value somewhere in a line that the frontend saw is another one: of a real claude nobody knows them all."""

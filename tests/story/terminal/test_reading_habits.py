@@ -2,12 +2,12 @@
 
 import os
 import pty
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from box import start_shim
 from casting import cast_of_case
 from showing import conversation
 from support import case
@@ -56,9 +56,7 @@ def test_the_pager_is_the_readers(wanted, expected):
 def on_a_terminal(words: list[str], variables: dict[str, str]) -> tuple[int, str]:
     """Run `shim WORDS` on a terminal; its exit status and what it wrote."""
     main, other = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "shim", *words], stdin=other, stdout=other, stderr=other, env={**os.environ, **variables}
-    ) as process:
+    with start_shim(words, stdin=other, stdout=other, stderr=other, env={**os.environ, **variables}) as process:
         os.close(other)
         said = b""
         try:
