@@ -470,6 +470,7 @@ def test_who_streams_is_not_displaced_by_who_is_silent(web, host, monkeypatch):
 
 def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
     monkeypatch.setattr(connections, "STUCK_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "TCP_USER_TIMEOUT", None)  # Linux would let it go by itself
     deadline = time.monotonic() + PATIENCE
     with web.connect() as link:
         request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\n"

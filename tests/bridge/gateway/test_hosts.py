@@ -204,12 +204,12 @@ def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, living, box):
     assert lines[0] == lines[1][: len(lines[0])]
 
 
-def test_a_hundred_pages_come_and_go_and_leave_nothing(real, living, box):
+def test_two_hundred_pages_come_and_go_and_leave_nothing(real, living, box):
     path = begin(real, box)
     with real.stream(f"{path}/events") as stream:
         until(stream, "question")
     before = None
-    for number in range(110):
+    for number in range(210):
         with real.stream(f"{path}/{('events', 'steps')[number % 2]}") as stream:
             list(itertools.islice(stream, number % 5))
         if number == 9:
