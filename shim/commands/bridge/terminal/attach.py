@@ -18,6 +18,7 @@ from shim.core.reading.account import printable
 from shim.story.terminal.console import open_console
 
 AGAIN = 5  # connections that break in a row before we give up
+AGAIN_SECONDS = 0.2  # between two of them: a host that was killed seems to live for a moment, until its lock is gone
 EXITED = "Session {id} has exited — run {back} to resume it."  # background page, B34
 WENT = ("stopped", "ended", "idle")  # a host's words for an end that nobody has to be told more about
 
@@ -60,20 +61,25 @@ def _served(
 
 def _to_its_end(one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str, again: str) -> int:
     view, talk, tries = seat.view, seat.talk, 0
+    end: End
     while True:
         before = view.cursor
-        name = f"{client} {os.getpid()}"
-        with connect_blocking(one.session, environment, role=role, after=before, client=name) as link:
-            if talk is not None:
-                talk.send = link.say
-            try:
+        try:
+            with connect_blocking(
+                one.session, environment, role=role, after=before, client=f"{client} {os.getpid()}"
+            ) as link:
+                if talk is not None:
+                    talk.send = link.say
                 end = seat.serve(link)
-            except HostGoneError:
-                end = "lost"
+        except HostGoneError:
+            if not view.welcome:
+                raise
+            end = "lost"
         tries = tries + 1 if view.cursor == before else 0
         living = _lives(one, environment)
         if end != "lost" or tries >= AGAIN or not living:
             break
+        time.sleep(AGAIN_SECONDS)
     view.close()
     back = f"`{again} {one.id}`"
     if end == "left":

@@ -110,7 +110,7 @@ def question(identity="q1", **arguments):
     return {"kind": "question", "question": identity, "at": 1, "request": request}
 
 
-@pytest.mark.parametrize("keys", [["ye"], ["\x1b[200~y\x1b[201~", ""], ["\t", "y"], ["x", "y"]])
+@pytest.mark.parametrize("keys", [["ye"], ["y\r"], ["\x1b[200~y\x1b[201~", ""], ["\t", "y"], ["x", "y"]])
 def test_words_answer_nothing(sitting, keys):
     """Of several keys in one read, of a paste, behind Tab, in a line that is begun."""
     sitting.ask("Bash", command="ls")
