@@ -79,7 +79,8 @@ class Audience:
         self.read_on(client)
 
     def _name(self, said: str) -> str:
-        taken = {client.name for client in self.clients.values()}
+        """A name that nobody has, and that nobody had who settled a question: a client knows its own answer by it."""
+        taken = {client.name for client in self.clients.values()} | self._questions.settlers
         count = next(count for count in range(1, len(taken) + 2) if self._numbered(said, count) not in taken)
         return self._numbered(said, count)
 

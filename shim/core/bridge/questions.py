@@ -69,6 +69,11 @@ class Questions:
         """How one was settled, as far as that is remembered."""
         return self._settled.get(question)
 
+    @property
+    def settlers(self) -> set[str]:
+        """The names of the clients that have settled questions, as far as that is remembered."""
+        return {outcome.by for outcome in self._settled.values() if outcome.by is not None}
+
     def overdue(self, now: float, seconds: float) -> list[str]:
         """Those that wait for longer than they may."""
         return [each.question for each in self.open.values() if now - each.since >= seconds]

@@ -127,6 +127,16 @@ def test_two_clients_have_two_names():
     assert play.join(4, client="terminal")[0]["client"] == "terminal-2"
 
 
+def test_nobody_gets_the_name_of_who_settled_a_question():
+    play = Play()
+    play.join(1, client="answer")
+    play.question("q")
+    play.say(1, "answer", question="q", decision=ALLOW)
+    play.hub.left(1)
+    assert play.join(2, client="answer")[0]["client"] == "answer-2"
+    assert of_kind(play.asks(2, "answer", question="q", decision=DENY), "settled")[0]["by"] == "answer"
+
+
 # -- who drives ------------------------------------------------------------------------------------------------------
 
 
