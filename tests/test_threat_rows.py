@@ -209,7 +209,7 @@ a call runs because the frontend that would have denied it has gone
     test_hub.py::test_a_question_that_waits_too_long_is_denied
     test_hub.py::test_the_end_denies_and_says_so
     test_deaf.py::test_a_question_that_nobody_who_is_here_can_answer_is_denied
-    test_narrower.py::test_a_turn_ends_under_the_rules_that_it_began_under
+    test_client_rules.py::test_a_turn_ends_under_the_rules_that_it_began_under
 a client of such a session floods it, does not read, or says what is no frame
     test_hub.py::test_a_flood_of_messages_is_refused
     test_hub.py::test_requests_without_end_are_refused
