@@ -230,6 +230,11 @@ def test_a_session_is_begun_listed_stopped_and_removed_in_the_words_of_the_real_
     assert told[0] == told[1]
 
 
+def named_first(said: str) -> list[dict[str, Any]]:
+    """What is listed. The real one's order is that in which its workers came up."""
+    return sorted(json.loads(said), key=lambda each: each.get("name") != "my job")
+
+
 def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
     """What is said of a session with a question, and of one that has ended, with ids as ID."""
     begun = desk.claude("--bg", "[[shell]] touch made", "--name", "my job", "--permission-mode", "manual")
@@ -238,13 +243,13 @@ def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
     short, waiting = (each[1] for each in found if each)
     asked = desk.reaches(short, lambda now: bool(now.get("waitingFor")))
     desk.reaches(waiting, lambda now: now.get("status") == "idle")
-    listed = json.loads(desk.claude("agents", "--json").stdout)
+    listed = named_first(desk.claude("agents", "--json").stdout)
     states = [[each.get(key) for key in ("status", "waitingFor", "state", "kind")] for each in listed]
     assert all(each["sessionId"].startswith(each["id"]) for each in listed)
     assert [each["name"] for each in listed] == ["my job", waiting]
     words = [("logs", "my jo"), ("stop", short[:5]), ("stop", short), ("kill", waiting), ("stop", "my job")]
     ends = [said(desk.claude(*each)) for each in words[1:]]
-    everything = json.loads(desk.claude("agents", "--json", "--all").stdout)
+    everything = named_first(desk.claude("agents", "--json", "--all").stdout)
     removed = [said(desk.claude("rm", short)) for _ in range(2)]
     one_left = json.loads(desk.claude("agents", "--json", "--all").stdout)
     respawned = [said(desk.claude("respawn", waiting)), said(desk.claude("respawn", "--all"))]
