@@ -209,8 +209,6 @@ class AttachLoop(Loop):
         left = anyio.current_time() - self._silent_since >= LEAVING_SECONDS
         frontend, stopped = self._frontend, self._stopped_by == "SIGTERM" and not left
         runs = frontend.turns.view is View.OWN or bool(frontend.turns.waiting)
-        if self._stopped_by is not None:
-            await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
         answered = self._prompt is not None and not self._gone and self._stopped_by is None
         last = [] if runs else list(self._leave)  # a turn that goes on ends under what it began under
         if self._ends and (stopped or answered) and not frontend.others_drive:
@@ -227,6 +225,8 @@ class AttachLoop(Loop):
                     await self._news.wait()
         except HostGoneError:
             pass
+        if self._stopped_by is not None:  # where the host has not ended the turn by now
+            await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
 
     def _interrupt(self, tasks: TaskGroup) -> None:
         """A SIGINT: the turn of this frontend is interrupted, and its result is the end."""

@@ -9,6 +9,7 @@ from enum import Enum
 
 import orjson
 
+from shim.bridge.attach.open_reply import OpenReply
 from shim.core.claude.messages import read_line
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
@@ -65,6 +66,7 @@ class OwnTurns:
         self._mint = mint
         self._init = b""
         self._held: list[bytes] = []
+        self._reply = OpenReply()
 
     @property
     def idle(self) -> bool:
@@ -89,7 +91,7 @@ class OwnTurns:
             if self.view is View.OPEN:
                 self._hold(raw)
                 return self._decide() if self.driving else []
-            return [raw] if self.view is View.OWN and self._wants.partial else []
+            return self._partial(raw) if self.view is View.OWN and self._wants.partial else []
         line = read_line(raw)
         if not isinstance(line, dict):
             return []
@@ -112,6 +114,8 @@ class OwnTurns:
         if self.view is View.OPEN:
             self._hold(raw)
             return [] if line.get("type") == "system" else self._decide()
+        if line.get("type") == "assistant" and line.get("parent_tool_use_id") is None:
+            self._reply.whole()
         return [self._fit(raw)] if self.view is View.OWN else []
 
     def state(self, state: str) -> list[bytes]:
@@ -131,11 +135,25 @@ class OwnTurns:
         return [dump(line | {"uuid": self._mint()})]
 
     def conclude(self, line: Mapping[str, Any]) -> list[bytes]:
-        """A result of ours, in the place of one that does not come any more; every message has its result then."""
+        """A result of ours, in the place of one that does not come any more; every message has its result then.
+
+        What the session still says of a turn that ran is not the frontend's any more.
+        """
         shown = [] if self.view is not View.OPEN else self._show()
+        rest = View.OTHERS if self.view is View.OWN else View.BETWEEN
         self.taken.clear()
         self.waiting.clear()
-        return [*shown, *self._concluded(dump(line), line)]
+        about = {"parent_tool_use_id": None, "session_id": self._session}
+        shown += [dump({**missing, **about, "uuid": self._mint()}) for missing in self._reply.close()]
+        shown += self._concluded(dump(line), line)
+        self.view = rest
+        return shown
+
+    def _partial(self, raw: bytes) -> list[bytes]:
+        line = read_line(raw)
+        if isinstance(line, dict):
+            self._reply.partial(line)
+        return [raw]
 
     def _begin(self, raw: bytes) -> list[bytes]:
         if self.view is View.OWN:  # a real claude may say it twice
@@ -171,8 +189,13 @@ class OwnTurns:
     def _show(self) -> list[bytes]:
         held = self._held if self.view is View.OPEN else [self._init] if self._init else []
         self.view, self._held = View.OWN, []
-        kept = (raw for raw in held if self._wants.partial or not raw.startswith(PARTIAL))
-        return [*self.state("running"), *map(self._fit, kept)]
+        shown = self.state("running")
+        for raw in held:
+            if not raw.startswith(PARTIAL):
+                shown.append(self._fit(raw))
+            elif self._wants.partial:
+                shown += self._partial(raw)
+        return shown
 
     def _end(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
         shown = self._decide() if self.view is View.OPEN else []

@@ -116,3 +116,28 @@ def test_a_result_of_ours_stands_behind_the_head_of_its_turn():
     assert turns.view is View.OPEN
     assert turns.conclude({"type": "result", "is_error": True}) == [INIT, b'{"type":"result","is_error":true}']
     assert turns.idle
+
+
+def test_a_result_of_ours_closes_the_reply_that_is_half_said_and_nothing_stands_behind_it():
+    turns = view(Wants(partial=True))
+
+    def event(kind, **fields):
+        return line("stream_event", event={"type": kind, **fields}, parent_tool_use_id=None)
+
+    delta = event("content_block_delta", index=3, delta={"type": "text_delta", "text": "One, t"})
+    said(
+        turns,
+        INIT,
+        echo(MINE),
+        event("message_start", message={"id": "m"}),
+        event("content_block_start", index=3),
+        delta,
+    )
+    told = [orjson.loads(raw) for raw in turns.conclude({"type": "result", "is_error": True})]
+    kinds = [one.get("event", one)["type"] for one in told]
+    assert kinds == ["assistant", "content_block_stop", "message_delta", "message_stop", "result"]
+    assert told[0]["message"] == {"id": "m", "content": [{"type": "text", "text": "One, t"}]}
+    assert told[1]["event"]["index"] == 3
+    assert said(turns, DELTA, TEXT, RESULT) == [], "the rest of the turn is not its own any more"
+    turns.sent(THEIRS)
+    assert said(turns, INIT, echo(THEIRS), TEXT, RESULT) == [INIT, TEXT, RESULT], "the next one is"

@@ -12,6 +12,8 @@ import sweeps
 from box import PATIENCE, SHIM, Box, stand_in, start_shim
 from forking import Forked, possible
 
+from shim.bridge import registry
+from shim.commands.bridge.stop import stop
 from shim.commands.conform import control as conform_control
 from shim.commands.conform import doors as conform_doors
 from shim.commands.conform import judge as conform
@@ -625,6 +627,17 @@ def check_ours(inside, monkeypatch, vendor, record):
 def test_ours_passes_every_rule(inside, forked, monkeypatch):
     monkeypatch.setenv("SHIM_BIN", inside.demo(0.4))  # long enough to be interrupted
     check_ours(inside, monkeypatch, "demo", "")
+
+
+@pytest.mark.full
+def test_ours_passes_every_rule_where_each_conversation_lives_in_a_host(inside, forked, monkeypatch):
+    monkeypatch.setenv("SHIM_BRIDGE", "1")
+    monkeypatch.setenv("SHIM_BIN", inside.demo(0.4))
+    try:
+        check_ours(inside, monkeypatch, "demo", "")
+        assert registry.sessions(os.environ), "they lived in hosts"
+    finally:
+        assert stop(registry.sessions(os.environ), os.environ) == []
 
 
 @pytest.mark.full
