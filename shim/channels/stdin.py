@@ -32,6 +32,13 @@ class Inbound(Protocol):
         """The next bytes, b"" at the end."""
 
 
+def waits(descriptor: int) -> bool:
+    """Whether a read may have to wait. A file and /dev/null answer at once, and no selector takes them."""
+    mode = os.fstat(descriptor).st_mode
+    device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
+    return not (stat.S_ISREG(mode) or device)
+
+
 class Source:
     """File descriptor 0. A read waits for a pipe, a socket or a terminal; a file answers at once."""
 
@@ -42,9 +49,7 @@ class Source:
         self.lines = LineSplitter(limit)
         self.heard: list[bytes] = []
         self._descriptor = descriptor
-        mode = os.fstat(descriptor).st_mode
-        device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
-        self._waits = not (stat.S_ISREG(mode) or device)
+        self._waits = waits(descriptor)
 
     def hear(self) -> list[bytes]:
         """The whole lines that have come, without waiting. They are kept in `heard` as well."""

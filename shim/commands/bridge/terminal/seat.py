@@ -15,6 +15,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from shim.bridge.link import Link
+from shim.channels import stdin
 from shim.commands.bridge.terminal.composer import composer
 from shim.commands.bridge.terminal.keys import PASTE_OFF, PASTE_ON, Keys
 from shim.commands.bridge.terminal.talk import Talk
@@ -48,6 +49,7 @@ class Seat:
         self._splitter = LineSplitter(INBOUND_BYTES)
         self._lines = deque[str]()
         self._reads = talk is not None
+        self._stdin_waits = talk is not None and stdin.waits(0)
         self._ended = 0.0  # when a script had said all
 
     def serve(self, link: Link) -> End:
@@ -107,6 +109,8 @@ class Seat:
     def _wait(self, selector: selectors.BaseSelector) -> set[Any]:
         """What is ready, at the latest when something that moves has to be drawn anew."""
         wanted = self._reads and len(self._lines) < LINES and (self.view.synced or not self.keyed)
+        if wanted and not self._stdin_waits:
+            return {0, *(key.fileobj for key, _ in selector.select(0))}
         if wanted != (0 in selector.get_map()):
             if wanted:
                 selector.register(0, selectors.EVENT_READ)

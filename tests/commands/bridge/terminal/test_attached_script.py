@@ -103,6 +103,24 @@ def test_nothing_on_stdin_shows_the_session_and_leaves(session, hosts, shim):
     assert hosts.now(one).alive
 
 
+@pytest.mark.parametrize("words", [("claude", "attach"), ("bridge", "attach")])
+@pytest.mark.parametrize("said", ["second\n", None])
+def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, tmp_path, words, said):
+    one = session(["hear", "go"], TURN, *SECOND)
+    done(hosts, one)
+    path = tmp_path / "lines"
+    path.write_text(said or "")
+    with open(path if said else os.devnull) as lines:
+        ended = subprocess.run(
+            [*SHIM, *words, one.id], stdin=lines, capture_output=True, text=True, env=hosts.environment,
+            cwd=hosts.cwd, timeout=2 * PATIENCE, check=False,
+        )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout
+    with hosts.link(one) as link:
+        while said and until(link, "line")["line"].get("result") != "World.":
+            pass
+
+
 def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, shim):
     one = session(["hear", "go"], TURN, *SECOND)
     with hosts.link(one, client="the page"):
