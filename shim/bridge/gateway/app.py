@@ -47,6 +47,7 @@ Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ende
                      always?: [what would be allowed for always, in words]}
             settled  {question, by, how: allow|deny|timeout|interrupt|cancelled|ended}
             state    {state, status, waitingFor, needs, detail}          driver   {client: a name, or null}
+            mode     {mode}: the permission mode is this one now
             totals   {turns, calls, failed, denied, errors, cost, tokens, duration, model}
             synced   {number}: what was before is told; `question`s that are open follow
             gap      {from, to, reason}: forget all steps; they are told anew      bye  {reason}: the session has ended

@@ -102,6 +102,13 @@ class Drawing:
         }
 
 
+def mode_of(line: bytes) -> str:
+    """The permission mode that a line says the session has now; "" for most lines."""
+    found = (_object(line) if b'"permissionMode"' in line else None) or {}
+    mode = found.get("permissionMode")
+    return printable(mode) if found.get("type") == "system" and isinstance(mode, str) else ""
+
+
 def step_of(sheet: Sheet) -> dict[str, Any]:
     """A step as it is now, for the page."""
     return drawn(sheet, TREE_BYTES)[0]

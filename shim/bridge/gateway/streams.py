@@ -13,7 +13,7 @@ import orjson
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from shim.bridge.gateway.drawing import Drawing, clean, question_of, step_of
+from shim.bridge.gateway.drawing import Drawing, clean, mode_of, question_of, step_of
 from shim.bridge.gateway.gate import Receive, Scope, Send
 from shim.bridge.gateway.hosts import Hosts, Link
 from shim.core.bridge.frames import Cursor
@@ -137,6 +137,8 @@ class Drawn(Teller):
         if self._history is not None:
             self._keep(steps, cursor)
             return
+        if mode := mode_of(line):
+            yield event("mode", orjson.dumps({"mode": mode}))
         for place, step in enumerate(steps, 1):  # the id stands at the last step of a line: all before it were said
             yield event("step", orjson.dumps(step_of(step)), cursor if place == len(steps) else None)
         if any(step.kind == "result" for step in steps):

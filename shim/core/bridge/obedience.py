@@ -16,7 +16,7 @@ from shim.core.bridge.frames import (
     identity,
     read_hello,
 )
-from shim.core.bridge.questions import read_answer
+from shim.core.bridge.questions import changes_mode, read_answer
 from shim.core.bridge.requests import Request
 from shim.core.reading.ids import parse_uuid
 
@@ -121,6 +121,8 @@ class Obedience:
             it.audience.say(client, outcome.frame)
             return False
         how, body = read_answer(question, said.get("decision"), bypass=it.session.bypass)
+        if changes_mode(body):
+            it.roles.drives(client)  # as for a frame `mode`: whoever drives is not surprised by a wider session
         it.settle(named, client.name, how, body)
         return True
 

@@ -137,6 +137,15 @@ def late(question: Question) -> dict[str, Any]:
     return denial(question, UNANSWERED)
 
 
+def changes_mode(body: Mapping[str, Any]) -> bool:
+    """Whether an answer that was read chooses another permission mode."""
+    updates = body.get("updatedPermissions")
+    return updates is not None and (
+        not isinstance(updates, list)
+        or any(not isinstance(one, dict) or one.get("type") == "setMode" or "mode" in one for one in updates)
+    )
+
+
 def _widens(updates: object) -> bool:
     """Whether changes of the permissions choose the widest mode, or cannot be read."""
     if updates is None:

@@ -124,6 +124,13 @@ def test_a_call_that_was_denied_is_told_again_by_the_result(web, host):
     ]
 
 
+def test_a_changed_mode_is_told_with_the_steps(web, host):
+    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+        until(stream, "synced")
+        say(web, host, {"type": "system", "subtype": "status", "status": None, "permissionMode": "acceptEdits"}, RESULT)
+        assert next(stream).json == {"mode": "acceptEdits"}
+
+
 def test_what_is_streamed_is_live_and_the_step_comes_with_the_whole_line(web, host):
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")

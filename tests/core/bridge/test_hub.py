@@ -272,6 +272,28 @@ def test_what_an_answer_changes_passes_and_its_call_stays_the_question_s():
     }  # fmt: skip
 
 
+def test_only_who_drives_changes_the_mode_with_an_answer():
+    """It is the door of `mode` by another name."""
+    play = Play()
+    play.join(1)
+    play.join(2)
+    play.question("q")
+    for change in ({"type": "setMode", "mode": "acceptEdits"}, {"type": "later", "mode": "plan"}):
+        decision = {**ALLOW, "updatedPermissions": [change]}
+        (refused,) = of_kind(play.asks(2, "answer", id="a", question="q", decision=decision), "refused")
+        assert (refused["reason"], refused["driver"]) == ("not-driver", "c1")
+        assert play.responses() == [] and play.facts["status"] == "waiting"
+    play.say(2, "answer", question="q", decision=ALLOW)
+    assert len(play.responses()) == 1
+    play.question("r")
+    play.say(1, "answer", question="r", decision=decision)
+    assert len(play.responses()) == 1
+    play.question("s")
+    play.say(1, "release")
+    play.say(2, "answer", question="s", decision=decision)
+    assert len(play.responses()) == 1
+
+
 def test_an_answer_that_cannot_be_given_leaves_the_question_open():
     play = Play()
     play.join(1)

@@ -144,6 +144,11 @@ const HEARD = {
     shown.facts.driver = data.client;
     drawTalk();
   },
+  mode(data) {
+    if (shown.facts.mode && shown.facts.mode !== data.mode) saySettled(`The permission mode is ${MODES[data.mode] || oneLine(data.mode, 40)} now`);
+    shown.facts.mode = data.mode;
+    drawTalk();
+  },
   totals(data) {
     shown.facts.totals = data;
     if (data.model) shown.facts.model = shown.facts.model || data.model;

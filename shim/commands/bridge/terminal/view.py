@@ -47,6 +47,7 @@ class View:
         self.welcome: Frame = {}
         self.state: Frame = {}
         self.driver: str | None = None
+        self._mode = ""  # the permission mode
         self.cursor: Cursor | None = None  # of the last line that was seen
         self.synced = False
         self.bye: str | None = None  # why the host closed the connection, in its own word
@@ -119,6 +120,7 @@ class View:
     def _on_welcome(self, said: Frame) -> None:
         again, self.welcome, self.synced, self.bye = bool(self.welcome), said, False, None
         self.driver, self.state = said.get("driver"), said.get("state") or {}
+        self._on_mode(said.get("mode"))
         if again:
             return
         parts = (said.get("id"), said.get("name"), said.get("vendor"), said.get("model"), said.get("cwd"))
@@ -141,6 +143,16 @@ class View:
         else:
             changes = self.story.event(at, event)
         self._draw(changes)
+        if event.get("type") == "system" and self.synced:
+            self._on_mode(event.get("permissionMode"))
+
+    def _on_mode(self, mode: object) -> None:
+        """The session says its mode: a person is told of another one, whoever chose it."""
+        if not isinstance(mode, str):
+            return
+        if self._mode and mode != self._mode:
+            self.said(f"· the permission mode is {one_line(mode)} now")
+        self._mode = mode
 
     def _on_synced(self, said: Frame) -> None:
         if not self.synced:

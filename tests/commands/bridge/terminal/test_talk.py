@@ -73,6 +73,15 @@ def test_what_a_broken_connection_did_not_answer_is_said_again(sitting):
     assert [said["id"] for said in sitting.said] == [sitting.said[0]["id"]] * 2
 
 
+def test_a_changed_mode_is_told_whoever_changed_it():
+    sitting = Sitting().begin(mode="default")
+    for number, mode in enumerate(("default", "acceptEdits", "acceptEdits")):
+        sitting.line({"type": "system", "subtype": "status", "status": None, "permissionMode": mode})
+        assert sitting.shown.count("the permission mode is acceptEdits now") == min(number, 1)
+    sitting.begin(mode="plan")
+    assert "the permission mode is plan now" in sitting.shown
+
+
 # -- questions ---------------------------------------------------------------------------------------------------------
 
 
