@@ -177,10 +177,10 @@ class Output:
     async def _lines(self, data: bytes) -> None:
         if self._stream or not data:
             await self._stdout.write(data)
-        elif self._array:
+        elif self._array and not self._ended:  # behind its end an array holds nothing
             items = data.rstrip(b"\n").replace(b"\n", b",")
-            await self._stdout.write((b"," if self._begun else b"[") + items)
-            self._begun = True
+            before, self._begun = b"," if self._begun else b"[", True  # a write that is cancelled goes on with the next
+            await self._stdout.write(before + items)
 
     async def end(self, turn: Turn) -> None:
         """The turn is over; said once."""

@@ -127,6 +127,64 @@ def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
     assert registry.remove(registry.look_up(SESSION, environment)) and not os.path.exists(folder)
 
 
+def test_who_comes_too_late_to_remove_a_session_finds_it_removed(environment):
+    keep(environment)
+    one = registry.look_up(SESSION, environment)
+    assert registry.remove(one) and registry.remove(one)
+
+
+def test_two_that_remove_a_session_at_once_leave_nothing(environment, monkeypatch):
+    """The second one opens the lock, and so makes it again, while the first empties the folder."""
+    folder, remove, disturbed = keep(environment), registry.shutil.rmtree, []
+
+    def late(path, **how):
+        remove(path, **how)
+        if not disturbed:
+            disturbed.append(path)
+            os.mkdir(path, 0o700)
+            open(os.path.join(path, lock.NAME), "w").close()
+
+    monkeypatch.setattr(registry.shutil, "rmtree", late)
+    assert registry.remove(registry.look_up(SESSION, environment)) and not os.path.lexists(folder)
+
+
+def many(environment, count, **facts):
+    """Sessions that ended a minute after each other, the first one first."""
+    names = [f"{number:08}-0000-4000-8000-000000000000" for number in range(count)]
+    for number, session in enumerate(names):
+        folder = keep(environment, session, state="done", status=None, pid=None, created=number, **facts)
+        for path in (os.path.join(folder, registry.FACTS), folder):
+            os.utime(path, (time.time() - 60 * (count - number),) * 2)
+    return names
+
+
+def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(environment, monkeypatch):
+    monkeypatch.setattr(registry, "ENDED", 3)
+    names = many(environment, 12)
+    living = registry.folder_of(names[0], environment)
+    registry.write_facts(living, {**FACTS, "session": names[0], "created": 0})
+    held = lock.take(living)
+    with sockets.listen(living):
+        os.utime(living, (1, 1))
+        found = registry.sessions(environment)
+        assert [(one.session, one.alive) for one in found] == [
+            *((name, False) for name in names[:-4:-1]),
+            (names[0], True),
+        ]
+    os.close(held.descriptor)
+
+
+def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environment, monkeypatch):
+    monkeypatch.setattr(registry, "ENDED", 3)
+    names = many(environment, 12)
+    held = lock.take(living := registry.folder_of(names[0], environment))
+    registry.write_facts(living, {**FACTS, "session": names[0], "created": 0})
+    with sockets.listen(living):
+        assert registry.tidy(environment, days=30) == 8
+        assert sorted(os.listdir(registry.bridge_directory(environment))) == [names[0], *names[-3:]]
+    os.close(held.descriptor)
+
+
 @pytest.mark.parametrize("mode", [0o755, 0o777])
 def test_a_folder_that_others_may_enter_keeps_no_session(environment, mode):
     os.chmod(environment["SHIM_STATE"], mode)

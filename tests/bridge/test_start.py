@@ -218,3 +218,36 @@ def test_what_wanted_says_is_kept_for_the_next_life(hosts):
     assert hosts.now(one).facts["name"] == "mine"
     assert os.stat(os.path.join(one.folder, registry.START)).st_mode & 0o777 == 0o600
     assert start.STDERR in os.listdir(one.folder)
+
+
+def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hosts, monkeypatch):
+    one = hosts.start(arguments=("--permission-mode", "plan"))
+    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    ended = hosts.ended(one)
+    before = registry.read_start(one.folder)
+    monkeypatch.setattr(registry, "FILE_BYTES", 2000)
+    for session in (one.session, SESSION):
+        with pytest.raises(FrontendError, match=r"at most 2,000 bytes, and this prompt with its flags has 2,\d\d\d"):
+            hosts.start("x" * 2000, session)
+    assert registry.read_start(one.folder) == before and not hosts.now(ended).alive
+    assert not os.path.exists(registry.folder_of(SESSION, hosts.environment))
+
+
+@pytest.mark.parametrize("kept", [b"", b"{}", b'{"arguments":["--permission-mode","plan"],"cwd":"/'])
+def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, kept):
+    one = hosts.start(arguments=("--permission-mode", "plan"))
+    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    ended = hosts.ended(one)
+    with open(os.path.join(one.folder, registry.START), "wb") as file:
+        file.write(kept)
+    with pytest.raises(FrontendError, match="was started with is not known any more"):
+        respawn(ended, hosts.environment)
+    with pytest.raises(FrontendError, match="was started with is not known any more") as refused:
+        start.read_wanted(one.folder)
+    assert one.session in refused.value.hint
+
+
+def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
+    monkeypatch.setattr(registry, "write_start", lambda folder, wanted: None)
+    now = hosts.ended(hosts.start("hi"))
+    assert now.facts["state"] == "failed" and "is not known any more" in now.facts["detail"]

@@ -86,6 +86,8 @@ def client_of(
         return Attached(invocation, settings, installed, arguments, alone, session=session, living=living)
     if not settings.bridge.every:
         return None
+    if invocation.session.no_session_persistence:  # what was asked for: a host keeps what is said
+        return None
     if why := _unbridged(invocation, dialect.flat):
         tell(ALONE.format(why=why))
         return None
@@ -107,8 +109,6 @@ def _unbridged(invocation: Invocation, flat: bool) -> str:
     """Why a conversation cannot live in a host; "" if it can."""
     if flat:
         return "its dialect has no words for it"
-    if invocation.session.no_session_persistence:
-        return "--no-session-persistence, and a host keeps what is said"
     if invocation.session.resume and parse_uuid(invocation.session.resume) is None:
         return "its session has no UUID"
     return ""

@@ -5,11 +5,12 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS
 from shim.core.policy.rules import Rule, read_rules
 from shim.core.policy.sources import NARROWEST_FIRST, Settled
-from shim.core.reading.typed import NamedTuple
+from shim.core.reading.typed import Any, NamedTuple
 
+LIMITS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
 # Fields of flags that a session which lives cannot be given any more, and that forbid no call: a word for each.
 UNHEEDED = (
-    *("allowed_tools", "add_dirs", "mcp_config", "strict_mcp_config", "max_turns", "max_budget_usd"),
+    *("allowed_tools", "add_dirs", "mcp_config", "strict_mcp_config", *LIMITS),
     *("max_thinking_tokens", "thinking", "effort", "fallback_model", "system_prompt", "system_prompt_file"),
     *("append_system_prompt", "append_system_prompt_file", "skip_permissions", "allow_skip_permissions"),
     "shim_record",
@@ -72,6 +73,9 @@ def _refused(asked: Invocation, settled: Settled, known: Invocation, known_settl
     found, only = [], asked.rules.tools
     if only is not None and not (known.rules.tools is not None and set(known.rules.tools) <= set(only)):
         found.append("--tools leaves fewer tools")
+    found += [
+        f"{_name(field)} ends a turn sooner" for field in LIMITS if _tighter(asked.flag(field), known.flag(field))
+    ]
     hooks = {hook.source for hook in settled.hooks if hook not in known_settled.hooks}
     found += [f"a hook in {source} judges calls" for source in sorted(hooks)]
     if asked.json_schema is not None and asked.json_schema != known.json_schema:
@@ -81,6 +85,10 @@ def _refused(asked: Invocation, settled: Settled, known: Invocation, known_settl
     if settled.forbids and mode == NARROWEST_FIRST[-1]:
         found.append(f"{settled.forbids} forbids the mode {mode}")
     return found
+
+
+def _tighter(limit: Any, known: Any) -> bool:
+    return limit is not None and (known is None or limit < known)
 
 
 def _denied(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:

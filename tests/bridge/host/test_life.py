@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import time
 
 import pytest
 from box import ndjson
@@ -129,6 +130,16 @@ def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
         assert until(link, "bye")["reason"] == life.DISPLACED
     os.rename(one.folder + "-away", one.folder)
     hosts.ended(one)
+
+
+def test_facts_that_were_removed_are_kept_anew_while_the_session_lives(hosts):
+    one = hosts.start()
+    with hosts.link(one):
+        os.unlink(os.path.join(one.folder, registry.FACTS))
+        deadline = time.monotonic() + PATIENCE
+        while (now := registry.look_up(one.session, hosts.environment)) is None:
+            assert time.monotonic() < deadline, "it lives on and nobody finds it"
+        assert now.alive and now.facts["pid"]
 
 
 def test_nothing_of_a_client_that_has_gone_is_left(hosts):

@@ -1,7 +1,10 @@
 """Which session a word means (background page, B23, B24)."""
 
+import os
+
 import pytest
 
+from shim.bridge import registry
 from shim.bridge.registry import Registered
 from shim.commands.bridge.meant import UNLISTED, meant, meant_by_id
 from shim.core.errors import FrontendError
@@ -29,6 +32,14 @@ def test_a_name_means_a_session_where_names_count(word):
     assert meant(KNOWN, word).id == ("1daa75d6" if word == "again" else "9c582708")
     with pytest.raises(FrontendError, match=rf"^No session matching '{word}'$"):
         meant_by_id(KNOWN, word)
+
+
+def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHIM_STATE", str(tmp_path))
+    tmp_path.chmod(0o700)
+    session = "0123abcd-0000-4000-8000-000000000001"
+    registry.write_facts(registry.make_folder(session, os.environ), {"session": session, "state": "done"})
+    assert meant(KNOWN, session).session == meant_by_id([], session).session == session
 
 
 def test_an_id_of_several_is_none():
