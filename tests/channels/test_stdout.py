@@ -177,6 +177,18 @@ async def test_verbose_json_is_one_array_without_a_newline():
     assert [line["type"] for line in json.loads(said)] == ["system", "assistant", "assistant", "result"]
 
 
+async def test_an_array_is_whole_where_lines_come_behind_its_end_or_a_write_is_cancelled():
+    memory = Memory()
+    output = Output("json", verbose=True, stdout=memory)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await output.lines(b'{"a":1}\n')
+    await output.lines(b'{"b":2}\n')
+    await output.close("", b"")
+    await output.lines(b'{"c":3}\n')
+    assert json.loads(memory.said) == [{"b": 2}]
+
+
 async def test_text_is_the_last_answer_and_a_newline():
     assert await printed("text") == b" More.\n"
 

@@ -194,6 +194,12 @@ def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(livin
     assert living.sessions() == []
 
 
+def test_who_wants_nothing_kept_is_run_without_the_bridge_and_without_a_word(living):
+    done = living.claude("-p", "one", "--no-session-persistence", **BRIDGE)
+    assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
+    assert living.sessions() == []
+
+
 def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_real_ones_sentence(living):
     """B50"""
     living.vendor(HELLO, ["hear", "one"], ["out", ndjson(INIT, says("Begun."))], STAYS)
@@ -235,9 +241,9 @@ def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_name
 
 def test_flags_that_have_no_effect_on_a_living_session_are_named(living):
     one, _ = begun(living)
-    done = living.claude("-p", "two", "--resume", one.session, "--max-turns", "3", "--add-dir", "/tmp")
+    done = living.claude("-p", "two", "--resume", one.session, "--effort", "low", "--add-dir", "/tmp")
     assert (done.status, done.stdout) == (0, b"Second.\n")
-    assert done.stderr.endswith("which runs in the background already: --add-dir, --max-turns\n")
+    assert done.stderr.endswith("which runs in the background already: --add-dir, --effort\n")
 
 
 def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(living):

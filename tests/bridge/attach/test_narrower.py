@@ -22,6 +22,7 @@ def less(asked="", known="", mode="default", settled=NO_FILES, known_settled=NO_
         ("--disallowedTools Bash", "--disallowedTools Bash,Read"),
         ("--disallowedTools Bash(rm:*)", "--disallowedTools Bash"),
         ("--tools Read,Edit", "--tools Read"),
+        ("--max-turns 3 --max-budget-usd 1.5", "--max-turns 3 --max-budget-usd 1.5"),
         ("--model opus --allowedTools Read", "--model opus --allowedTools Read"),
     ],
 )
@@ -62,9 +63,9 @@ def test_a_mode_that_lets_less_run_is_chosen_and_a_wider_one_is_not_given(asked,
 
 
 def test_what_only_widens_or_changes_the_session_is_named():
-    asked = "--allowedTools Bash --mcp-config {} --max-turns 3 --append-system-prompt x --add-dir /d"
+    asked = "--allowedTools Bash --mcp-config {} --effort low --append-system-prompt x --add-dir /d"
     found = less(asked, "--add-dir /d")
-    assert found == Narrower(unheeded=("--allowedTools", "--mcp-config", "--max-turns", "--append-system-prompt"))
+    assert found == Narrower(unheeded=("--allowedTools", "--mcp-config", "--effort", "--append-system-prompt"))
     assert narrower(parse(["--system-prompt", ""]), NO_FILES, parse([]), NO_FILES, "default") == Narrower()
 
 
@@ -82,3 +83,9 @@ def test_what_no_living_session_can_be_kept_to_is_refused():
     assert less("--restricted").refused == ("--restricted forbids more",)
     forbids = Settled(forbids="managed")
     assert less(mode="bypassPermissions", settled=forbids).refused == ("managed forbids the mode bypassPermissions",)
+
+
+def test_a_limit_that_ends_a_turn_sooner_is_refused_and_a_later_one_has_no_effect():
+    assert less("--max-turns 3").refused == ("--max-turns ends a turn sooner",)
+    assert less("--max-budget-usd 1", "--max-budget-usd 2").refused == ("--max-budget-usd ends a turn sooner",)
+    assert less("--max-turns 9", "--max-turns 3") == Narrower(unheeded=("--max-turns",))
