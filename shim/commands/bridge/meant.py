@@ -1,4 +1,4 @@
-"""Which session a word means: the beginning of its short id, its UUID, or a part of its name.
+"""Which session a word means: the beginning of its short id, its UUID, its name, or a part of its name.
 
 The texts are the real one's (background page, B23, B24), because people and programs know them.
 """
@@ -40,7 +40,8 @@ def meant(known: Sequence[Registered], word: str, *, alone: bool = True) -> Regi
     elif not alone:
         hint = ALONE
     elif called:
-        found = [one for one in known if called in name_of(one).lower()]
+        whole = [one for one in known if called == name_of(one).lower()]  # another's name may begin with all of it
+        found = whole or [one for one in known if called in name_of(one).lower()]
         if len(found) == 1:
             return found[0]
         if found:

@@ -101,7 +101,7 @@ def _before(invocation: Invocation) -> Before:
         return Before(invocation) if found is None else Before(invocation, copied=found[0], note=COPIED)
     if not session.resume:
         return Before(invocation)
-    canonical = parse_uuid(session.resume) or _of_short_id(session.resume)
+    canonical = parse_uuid(session.resume)
     if session.fork_session or canonical is None:
         note = "" if session.fork_session else COPIED
         return Before(invocation, copied=canonical or session.resume, note=note)
@@ -120,12 +120,6 @@ def _before(invocation: Invocation) -> Before:
     woken = both._replace(prompt=invocation.prompt, session=invocation.session)
     note = WOKEN.replace("{options}", printable(options)) if options else ""
     return Before(woken, session=canonical, cwd=known.facts["cwd"], note=note)
-
-
-def _of_short_id(word: str) -> str | None:
-    """The UUID of the one session of ours that has this short id."""
-    found = registry.find(word, os.environ) if len(word) == registry.ID_DIGITS else []
-    return found[0].session if len(found) == 1 else None
 
 
 def _hosted(before: Before) -> Invocation:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shim.bridge.attach.client import Attached
     from shim.recording.recorder import Recorder
 
+SHORT_ID = 8  # hexadecimal digits of a session's short id (background page, B1)
 TOLD_TO_END = (143, 129)  # the sender of the signal waits a moment, and then kills us
 
 
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.commands.claude.subcommands import answer
 
         return answer(invocation, installed)
+    invocation = with_whole_id(invocation)
     if invocation.session.background and not invocation.own.shim_explain:
         early_signals.forget()
         from shim.commands.claude.background import begin
@@ -76,6 +78,17 @@ def conversation(invocation: Invocation, installed: Mapping[str, str], arguments
         if client is not None:
             return client
     return Start(invocation, installed, arguments, settings=settings)
+
+
+def with_whole_id(invocation: Invocation) -> Invocation:
+    """The same invocation, that resumes by its UUID the session of ours whose short id the frontend has said."""
+    word = invocation.session.resume or ""
+    if len(word) != SHORT_ID or not set(word) <= set("0123456789abcdef") or not some_lived():
+        return invocation
+    from shim.bridge import registry
+
+    found = registry.find(word, os.environ)
+    return invocation.with_flags(resume=found[0].session) if len(found) == 1 else invocation
 
 
 def may_live(invocation: Invocation) -> bool:

@@ -76,6 +76,13 @@ def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_sta
     assert one.alive
 
 
+def test_the_short_id_resumes_a_session_as_its_uuid_does(living):
+    one, _ = begun(living)
+    done = living.claude("-p", "two", "--resume", one.id, *STREAM)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.result["result"] == "Second." and done.init["session_id"] == one.session
+
+
 @pytest.mark.parametrize(
     ("flags", "shown"),
     [

@@ -49,11 +49,18 @@ def test_an_id_of_several_is_none():
         assert str(refused.value) == "'1' matches more than one session: 1052b9da, 1daa75d6"
 
 
+def test_a_whole_name_means_its_session_though_another_name_contains_it():
+    assert meant(KNOWN, "My Job") == KNOWN[0]
+    twice = [*KNOWN, session("7d000000", "MY JOB")]
+    with pytest.raises(FrontendError, match=r"^2 sessions match 'my job':"):
+        meant(twice, "my job")
+
+
 def test_a_name_of_several_lists_them():
     with pytest.raises(FrontendError) as refused:
-        meant(KNOWN, "My Job")
+        meant(KNOWN, "My j")
     assert str(refused.value).splitlines() == [
-        "2 sessions match 'My Job':",
+        "2 sessions match 'My j':",
         "  1052b9da  my job",
         "  1daa75d6  My job again",
         "Use more of the name, or the id.",
