@@ -24,7 +24,8 @@ from shim.state.files import NOT_PRIVATE, fault, open_regular, private_directory
 FACTS, START = "host.json", "start.json"
 ID_DIGITS = 8  # of a short id: the first of the session's UUID (background page, B1)
 FILE_BYTES = 16 * 1024 * 1024  # of start.json, whose prompt may have an image; the facts are a page
-SESSIONS = 10_000  # that are looked at; the folders of older ones are removed after `bridge_days`
+ENDED = 10_000  # sessions that are listed and kept beside those that live: the last ones to end
+TRIES = 3  # to remove a folder in which another process that removes it makes the lock anew
 DAY_SECONDS = 24 * 60 * 60.0
 DIED = "its host died"  # the detail of a session that had work to do then
 UNDER_WAY = ("working", "blocked")  # states that a dead host cannot have
@@ -86,14 +87,29 @@ def make_folder(session: str, environment: Mapping[str, str]) -> str:
 
 
 def sessions(environment: Mapping[str, str]) -> list[Registered]:
-    """All sessions, the last begun first. What dead hosts left is tidied on the way."""
-    names = list[str]()
+    """All that live and the last ENDED others, the last begun first. What dead hosts left is tidied on the way."""
+    living, others = _names(environment)
+    found = [one for name in living + others[:ENDED] if (one := _glance(name, environment)) is not None]
+    return sorted(found, key=lambda one: (one.facts["created"], one.session), reverse=True)
+
+
+def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The UUIDs of the sessions that may live, and of the others, those first whose folder changed last.
+
+    A host whose socket has lost its name ends, so a folder without one has no living session: only the names have to
+    be looked at to find those that live among any number.
+    """
+    living, others = list[str](), list[tuple[float, str]]()
     with suppress(OSError), os.scandir(bridge_directory(environment)) as entries:
         for entry in entries:
-            if len(names) < SESSIONS and parse_uuid(entry.name) == entry.name:
-                names.append(entry.name)
-    found = [one for name in names if (one := _glance(name, environment)) is not None]
-    return sorted(found, key=lambda one: (one.facts["created"], one.session), reverse=True)
+            if parse_uuid(entry.name) != entry.name:
+                continue
+            if os.path.lexists(os.path.join(entry.path, sockets.NAME)):
+                living.append(entry.name)
+                continue
+            with suppress(OSError):
+                others.append((entry.stat(follow_symlinks=False).st_mtime, entry.name))
+    return living, [name for _, name in sorted(others, reverse=True)]
 
 
 def _glance(session: str, environment: Mapping[str, str]) -> Registered | None:
@@ -159,29 +175,40 @@ def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def tidy(environment: Mapping[str, str], days: float) -> int:
-    """Remove the sessions whose last life ended more than `days` ago; how many. Those that live are left alone."""
-    removed = 0
-    for one in sessions(environment):
-        with suppress(OSError):
-            age = time.time() - os.stat(os.path.join(one.folder, FACTS)).st_mtime
-            removed += not one.alive and age > days * DAY_SECONDS and remove(one)
+    """Remove the sessions whose last life ended more than `days` ago, and all but the last ENDED; how many.
+
+    Those that live are left alone.
+    """
+    ended, removed = list[tuple[float, Registered]](), 0
+    for name in (name for names in _names(environment) for name in names):
+        one = _glance(name, environment)
+        if one is not None and not one.alive:
+            with suppress(OSError):
+                ended.append((os.stat(os.path.join(one.folder, FACTS)).st_mtime, one))
+    oldest = time.time() - days * DAY_SECONDS
+    for place, (at, one) in enumerate(sorted(ended, key=lambda each: each[0], reverse=True)):
+        if at < oldest or place >= ENDED:
+            removed += remove(one)
     return removed
 
 
 def remove(one: Registered) -> bool:
-    """Remove all that is kept of a session. False if its host lives, or it cannot be removed."""
+    """Remove all that is kept of a session, also where another process does. False if its host lives, or it stays."""
     try:
         held = lock.take(one.folder)
     except OSError:
-        return False
+        return not os.path.lexists(one.folder)
     if held is None:
-        return False
+        return not os.path.lexists(one.folder)
     try:
         sockets.remove(one.folder)
-        shutil.rmtree(one.folder, ignore_errors=True)
+        for _ in range(TRIES):
+            shutil.rmtree(one.folder, ignore_errors=True)
+            if not os.path.lexists(one.folder):
+                return True
     finally:
         os.close(held.descriptor)
-    return not os.path.lexists(one.folder)
+    return False
 
 
 # -- the files ----------------------------------------------------------------------------------------------------
@@ -208,7 +235,7 @@ def read_facts(folder: str) -> dict[str, Any] | None:
 
 def write_facts(folder: str, facts: Mapping[str, Any]) -> None:
     """Replace the facts of a session. OSError where they cannot be kept."""
-    _write(os.path.join(folder, FACTS), facts)
+    replace(os.path.join(folder, FACTS), lambda file: write_all(file, dump(facts)))
 
 
 def read_start(folder: str) -> dict[str, Any] | None:
@@ -217,8 +244,18 @@ def read_start(folder: str) -> dict[str, Any] | None:
 
 
 def write_start(folder: str, start: Mapping[str, Any]) -> None:
-    """Keep what a life of the session is started with. OSError where that cannot be."""
-    _write(os.path.join(folder, START), start)
+    """Keep what a life of the session is started with. OSError where that cannot be.
+
+    FrontendError where it is more than a host reads: what was kept before stays as it is.
+    """
+    data = dump(start)
+    if len(data) > FILE_BYTES:
+        raise FrontendError(
+            f"what a session is started with has at most {FILE_BYTES:,} bytes, and this prompt with its flags has "
+            f"{len(data):,}",
+            hint="put the text into a file, and name the file in the prompt",
+        )
+    replace(os.path.join(folder, START), lambda file: write_all(file, data))
 
 
 def _read(path: str) -> dict[str, Any] | None:
@@ -228,7 +265,3 @@ def _read(path: str) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _write(path: str, value: Mapping[str, Any]) -> None:
-    replace(path, lambda file: write_all(file, dump(value)))

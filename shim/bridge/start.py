@@ -84,13 +84,15 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         registry.write_start(folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]})
         registry.write_facts(folder, facts)
         _started.append(_spawn(folder, held, listening, environment))
-    except OSError as error:
-        if listening is None and error.errno == errno.EADDRINUSE:  # without locks another start may have been sooner
-            raise LivingError(session) from None
+    except (OSError, FrontendError) as error:
+        if listening is None and isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise LivingError(session) from None  # without locks another start may have been sooner
         if listening is not None:
             sockets.remove(folder)
         if held is not None and registry.read_facts(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)  # it never was a session
+        if isinstance(error, FrontendError):
+            raise
         raise FrontendError(
             f"no host can be started for the session {session}: {error.filename or folder}: {error.strerror or error}",
             hint="SHIM_STATE names another folder for what the shim keeps",
@@ -105,14 +107,21 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
 
 def respawn(one: Registered, environment: Mapping[str, str], prompt: Mapping[str, Any] | None = None) -> Registered:
     """Begin the next life of a session, as it was started before. LivingError, FrontendError as `start`."""
-    known = registry.read_start(one.folder)
-    if known is None:
+    wanted = read_wanted(one.folder)
+    return start(wanted._replace(prompt=prompt, resumes=True), environment, one.session)
+
+
+def read_wanted(folder: str) -> Wanted:
+    """What a life of the session was started for. FrontendError where that cannot be read: without its flags a session
+    would run under other permissions than those that it was begun with."""
+    known = registry.read_start(folder)
+    if known is None or not isinstance(known.get("arguments"), list) or not isinstance(known.get("cwd"), str):
+        session = os.path.basename(folder)
         raise FrontendError(
-            f"what the session {one.session} was started with is not known any more",
-            hint=f"`claude --bg --resume {one.session}` goes on with it under new flags",
+            f"what the session {session} was started with is not known any more",
+            hint=f"`claude --bg --resume {session}` goes on with it under new flags",
         )
-    fields = {key: known[key] for key in Wanted._fields if key in known}
-    return start(Wanted(**{**fields, "prompt": prompt, "resumes": True}), environment, one.session)
+    return Wanted(**{key: known[key] for key in Wanted._fields if key in known})
 
 
 def reap() -> None:

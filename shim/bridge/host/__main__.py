@@ -9,9 +9,9 @@ import socket
 import sys
 from contextlib import suppress
 
-from shim.bridge import registry, sockets
+from shim.bridge import sockets
 from shim.bridge.host.life import LOG, STOPPED, Facts, Life
-from shim.bridge.start import Wanted
+from shim.bridge.start import Wanted, read_wanted
 from shim.channels import early_signals
 from shim.channels.raw_output import tell
 from shim.channels.signals import Signals, StoppedError
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     status, recorder = 1, None
     try:
         signals.listen()
-        wanted = _wanted(folder)
+        wanted = read_wanted(folder)
         os.chdir(wanted.cwd)
         start = Start(_invocation(folder, facts, wanted), wanted.installed, wanted.arguments)
         recorder = start.recorder
@@ -61,11 +61,6 @@ def main(arguments: list[str]) -> int:
             signals.listen_again()
             recorder.close(lambda: True)
     return status
-
-
-def _wanted(folder: str) -> Wanted:
-    known = registry.read_start(folder) or {}
-    return Wanted(**{key: value for key, value in known.items() if key in Wanted._fields})
 
 
 def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:

@@ -53,6 +53,12 @@ class Facts:
             with suppress(OSError):
                 registry.write_facts(self._folder, self.known)
 
+    def again(self) -> None:
+        """Keep them anew where their file was removed: without it nobody finds the session, and nobody can end it."""
+        if self.ours and not os.path.lexists(os.path.join(self._folder, registry.FACTS)):
+            with suppress(OSError):
+                registry.write_facts(self._folder, self.known)
+
     @property
     def ours(self) -> bool:
         """Whether the folder is still that of this life: where there are no locks, two may have begun at once."""
@@ -160,6 +166,7 @@ class Life:
             self.runner.settle()
             self.runner.tick()
             bound_stderr()
+            self._facts.again()
             if not self._facts.ours:
                 self._stop(DISPLACED)
             if self.runner.hub.clients or self.runner.hub.running:

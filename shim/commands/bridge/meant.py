@@ -3,10 +3,11 @@
 The texts are the real one's (background page, B23, B24), because people and programs know them.
 """
 
+import os
 import re
 from collections.abc import Sequence
 
-from shim.bridge.registry import Registered
+from shim.bridge.registry import Registered, look_up
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
 
@@ -56,7 +57,10 @@ def name_of(one: Registered) -> str:
 
 def _by_id(known: Sequence[Registered], word: str) -> list[Registered]:
     whole = parse_uuid(word)
-    return [one for one in known if (one.session == whole if whole else word and one.id.startswith(word))]
+    if whole:
+        one = next((one for one in known if one.session == whole), None) or look_up(whole, os.environ)
+        return [one] if one else []  # however many are kept, and whether it is among those that are listed
+    return [one for one in known if word and one.id.startswith(word)]
 
 
 def _several(found: Sequence[Registered], word: str) -> str:
