@@ -310,7 +310,7 @@ class Attached:
             frontend.turns.begun_with = less.mode
             error = await _ask(link, frontend, {"subtype": "set_permission_mode", "mode": less.mode})
             if error:
-                what = f"--permission-mode {less.mode}: {error}"
+                what = f"the permission mode {less.mode}: {error}"
                 raise FrontendError(NARROWER.format(id=one.id, what=what), hint=INSTEAD.format(id=one.id))
             leave.append({"kind": "mode", "id": fresh_uuid(), "mode": mode})
         if less.rules:

@@ -10,11 +10,18 @@ from shim.core.reading.typed import Any, NamedTuple
 LIMITS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
 # Fields of flags that a session which lives cannot be given any more, and that forbid no call: a word for each.
 UNHEEDED = (
-    *("allowed_tools", "add_dirs", "mcp_config", "strict_mcp_config", *LIMITS),
+    *("allowed_tools", "add_dirs", "mcp_config", *LIMITS),
     *("max_thinking_tokens", "thinking", "effort", "fallback_model", "system_prompt", "system_prompt_file"),
     *("append_system_prompt", "append_system_prompt_file", "skip_permissions", "allow_skip_permissions"),
     "shim_record",
 )
+# Flags that leave a session less than it has, or keep less of it: none that lives can be given them any more.
+REFUSED = ("strict_mcp_config", "no_session_persistence")
+REFUSED_OTHERS = (
+    *("--agent", "--bare", "--disable-slash-commands", "--resume-drops-turn"),
+    *("--resume-session-at", "--safe-mode", "--task-budget"),
+)
+HEEDED_OTHERS = ("--managed-settings",)  # with the other settings
 
 
 class Narrower(NamedTuple):
@@ -50,13 +57,12 @@ def narrower(asked: Invocation, settled: Settled, known: Invocation, known_settl
     deny = _more(_denied(asked, settled), _denied(known, known_settled))
     ask = _more(settled.ask, known_settled.ask)
     if asked.rules.allowed_tools:  # who says nothing takes the session as it is
-        own = (read_rules(one.rules.allowed_tools, source="--allowedTools") for one in (known, asked))
-        ask += _more(*own)
+        ask += _more(_allowed(known, known_settled), _allowed(asked, settled))
     given = asked.permissions.permission_mode is not None or asked.permissions.skip_permissions
-    wanted = mode_of(asked) if given else mode
+    wanted = mode_of(asked) if given else _mode_of_files(asked, settled, known, known_settled) or mode
     less = _rank(wanted) < _rank(mode)
     unheeded = _unheeded(asked, known)
-    if _rank(wanted) > _rank(mode) and not asked.permissions.skip_permissions:
+    if given and _rank(wanted) > _rank(mode) and not asked.permissions.skip_permissions:
         unheeded += ("--permission-mode",)
     return Narrower(
         mode=wanted if less else "",
@@ -82,6 +88,10 @@ def _refused(asked: Invocation, settled: Settled, known: Invocation, known_settl
         found.append("--json-schema asks for another answer")
     if asked.permissions.restricted and not known.permissions.restricted:
         found.append("--restricted forbids more")
+    less = [_name(field) for field in REFUSED if asked.flag(field) and not known.flag(field)]
+    less += [name for name in _others(asked, known) if name in REFUSED_OTHERS]
+    found += [f"{name} leaves it less" for name in less]
+    found += [f"{key} restricts it" for key in settled.unheeded if key not in known_settled.unheeded]
     if settled.forbids and mode == NARROWEST_FIRST[-1]:
         found.append(f"{settled.forbids} forbids the mode {mode}")
     return found
@@ -93,6 +103,16 @@ def _tighter(limit: Any, known: Any) -> bool:
 
 def _denied(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
     return (*read_rules(invocation.rules.disallowed_tools, source="--disallowedTools"), *settled.deny)
+
+
+def _allowed(invocation: Invocation, settled: Settled) -> tuple[Rule, ...]:
+    return (*read_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settled.allow)
+
+
+def _mode_of_files(asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled) -> str | None:
+    """The mode that settings of the frontend's own ask for; None for the session's own, which may have left it."""
+    own = asked.configuration.settings not in (None, known.configuration.settings)
+    return settled.mode if own or settled.mode != known_settled.mode else None
 
 
 def _more(rules: tuple[Rule, ...], known: tuple[Rule, ...]) -> tuple[Rule, ...]:
@@ -116,7 +136,15 @@ def _rank(mode: str) -> int:
 
 def _unheeded(asked: Invocation, known: Invocation) -> tuple[str, ...]:
     """The flags that would have widened or changed the session, each by its name."""
-    return tuple(_name(field) for field in UNHEEDED if _new(asked.flag(field), known.flag(field)))
+    found = [_name(field) for field in UNHEEDED if _new(asked.flag(field), known.flag(field))]
+    return (*found, *(name for name in _others(asked, known) if name not in (*REFUSED_OTHERS, *HEEDED_OTHERS)))
+
+
+def _others(asked: Invocation, known: Invocation) -> list[str]:
+    """The flags without a field that the session did not begin with, each once."""
+    own = {*known.leftovers.other, *known.leftovers.unknown}
+    given = (*asked.leftovers.other, *asked.leftovers.unknown)
+    return list(dict.fromkeys(name for name, value in given if (name, value) not in own))
 
 
 def _new(value: object, known: object) -> bool:

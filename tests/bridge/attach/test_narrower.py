@@ -47,6 +47,53 @@ def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_a
     assert found == Narrower(ask=("Bash(git:*)",), sources=("--allowedTools",))
 
 
+def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_about():
+    allow = read_rules(["Bash"], "", "settings")
+    assert less("--allowedTools Read", known_settled=Settled(allow=allow)).ask == ("Bash",)
+    both = Settled(allow=allow)
+    assert less("--allowedTools Read", "--allowedTools Read", settled=both, known_settled=both) == Narrower()
+
+
+@pytest.mark.parametrize(
+    ("asked", "mode", "known_mode", "chosen"),
+    [
+        ("--settings x", "plan", None, "plan"),
+        ("--settings x", "plan", "plan", "plan"),
+        ("", "plan", "plan", ""),
+        ("", "plan", None, "plan"),
+        ("--permission-mode default", "plan", None, "default"),
+        ("--settings x", "bypassPermissions", None, ""),
+    ],
+)
+def test_a_narrower_mode_of_the_frontends_own_settings_is_chosen(asked, mode, known_mode, chosen):
+    """A session whose files ask for the same was begun in another mode by whoever began it."""
+    found = less(asked, mode="acceptEdits", settled=Settled(mode=mode), known_settled=Settled(mode=known_mode))
+    assert found == Narrower(mode=chosen)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--strict-mcp-config", "--no-session-persistence", "--bare", "--safe-mode", "--disable-slash-commands"),
+        *("--agent x", "--task-budget 3", "--resume-session-at x"),
+    ],
+)
+def test_flags_that_leave_a_session_less_are_refused_by_their_names(flag):
+    assert less(flag).refused == (f"{flag.partition(' ')[0]} leaves it less",)
+    assert less(flag, flag) == Narrower()
+
+
+def test_a_key_of_its_settings_that_restricts_is_refused():
+    key = "sandbox in --settings"
+    assert less(settled=Settled(unheeded=(key,))).refused == (f"{key} restricts it",)
+    assert less(settled=Settled(unheeded=(key,)), known_settled=Settled(unheeded=(key,))) == Narrower()
+
+
+def test_every_other_flag_that_has_no_effect_is_named_once():
+    found = less("--chrome --betas a --betas b --nonsense --managed-settings {} --ide", "--ide")
+    assert found == Narrower(unheeded=("--chrome", "--betas", "--nonsense"))
+
+
 @pytest.mark.parametrize(
     ("asked", "mode", "chosen", "unheeded"),
     [
