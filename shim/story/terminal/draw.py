@@ -76,6 +76,7 @@ class Drawing:
         self._asked: dict[str, float] = {}
         self._last: tuple[str, int] = "", 0  # the kind and the step that were drawn last
         self._answered = False  # a model has said or called something
+        self._drove = ""  # the client that drove last
         self._noted: set[str] = set()  # kinds of notes that the result need not repeat
         self._wrong: list[str] = []  # texts of this turn that may be its reason to fail
 
@@ -281,6 +282,8 @@ class Drawing:
         self._last = "answer", step.number
 
     def _note(self, step: Step) -> None:
+        if step.name == "driver" and not self._taken_over(str(step.facts.get("client") or "")):
+            return
         if step.name in _COUNTED:
             self._noted.add(step.name)
         elif step.name == "user":
@@ -288,6 +291,11 @@ class Drawing:
         self._space("note", step)
         text = "\n".join(self._cut(remark(step)[: FULL_CHARACTERS if self._full else NOTE_CHARACTERS], ARGUMENT_LINES))
         self._paper.line(Text(f"· {text}", style="yellow"), self._indent(step))
+
+    def _taken_over(self, client: str) -> bool:
+        """Whether another client drives than before: that somebody drives, or lets go, is no news to a person."""
+        before, self._drove = self._drove, client or self._drove
+        return bool(before) and self._drove != before
 
     def _error(self, step: Step) -> None:
         self._space("error", step)

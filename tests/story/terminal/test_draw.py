@@ -50,6 +50,16 @@ def test_words_in_brackets_are_no_markup():
         assert word in shown
 
 
+def test_who_drives_is_drawn_when_another_takes_over():
+    console, story = Console(file=io.StringIO(), _environ={}), Story()
+    drawing = Drawing(console, story)
+    for client in ("start", None, "start", "page", None, "page"):
+        for change in story.note(0.0, {"kind": "driver", "client": client}):
+            drawing.change(change)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "· page drives\n"
+
+
 def test_a_failure_says_why_once():
     wrong = said(text("API Error: no key"), error="server_error")
     wrong["message"]["model"] = "<synthetic>"

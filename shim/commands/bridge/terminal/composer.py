@@ -74,7 +74,8 @@ def _keys(talk: Talk) -> list[str]:
     words = [] if view.drives else [f"{one_line(str(view.driver))} drives", "Ctrl-T takes over"]
     if view.busy:
         words.append("Ctrl-C interrupts")
-    return [*words, "Ctrl-D leaves"]
+    mode = [f"mode {one_line(view.mode)}"] if view.mode else []
+    return [*words, "Ctrl-D leaves", "/help", *mode]
 
 
 def _row(text: str, width: int, style: str) -> Text:

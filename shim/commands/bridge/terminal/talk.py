@@ -1,7 +1,7 @@
 """One person, or one script, in a session that lives on its own: what they type, and what becomes of it. Sans-IO."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from shim.channels.stamps import fresh_uuid
 from shim.commands.bridge.terminal import keys
@@ -83,8 +83,9 @@ class Talk:
     def _told(self, said: Frame) -> None:
         """What became of a frame of ours."""
         mark = str(said.get("id"))
-        self._unanswered.pop(mark, None)
+        ours = self._unanswered.pop(mark, None) or {}
         if said["kind"] == "accepted":
+            self._done(ours)
             return
         self.refused = True
         text = self.messages.pop(mark, "")
@@ -93,6 +94,15 @@ class Talk:
         self._answered = ""
         hint = "; Ctrl-T takes over" if said.get("driver") else ""
         self.view.said(f"✗ {one_line(str(said.get('text') or said.get('reason')))}{hint}")
+
+    def _done(self, ours: Frame) -> None:
+        """Say what an order has done, where no line of the session says it."""
+        if ours.get("kind") == "model":
+            self.view.said(f"· the model is {one_line(ours['model'] or 'the default one')} from the next turn on")
+        elif ours.get("kind") == "mode" and ours["mode"] == self.view.mode:
+            self.view.said(f"· the permission mode is {one_line(ours['mode'])} already")
+        elif ours.get("kind") == "release":
+            self.view.said("· nobody drives now; whoever speaks next does", "dim")
 
     # -- what is typed -------------------------------------------------------------------------------------------------
 
@@ -148,7 +158,7 @@ class Talk:
         word, _, rest = text.strip().partition(" ")
         order = _ORDERS.get(word)
         if order is not None:
-            order(self, rest.strip())
+            order.does(self, rest.strip())
         return order is not None
 
     # -- what is done --------------------------------------------------------------------------------------------------
@@ -183,6 +193,22 @@ class Talk:
         else:
             self.view.said("Ctrl-C once more leaves, and the session goes on", "dim")
 
+    def help(self) -> None:
+        """List our own orders."""
+        said = [f"{name} {order.takes}".strip() for name, order in _ORDERS.items()]
+        widest = max(map(len, said))
+        for words, order in zip(said, _ORDERS.values(), strict=True):
+            self.view.said(f"{words:{widest}}  {order.means}", "dim")
+        self.view.said("another line that begins with / goes to the agent", "dim")
+
+    def decline(self) -> None:
+        """Answer the open question with no."""
+        if self.asking.identity:
+            self.answer(self.asking.no())
+        else:
+            self.refused = True
+            self.view.said("✗ no question is open: /no declines one")
+
     def leave(self) -> None:
         """Go; the session goes on."""
         self.left = True
@@ -194,11 +220,24 @@ class Talk:
         self.send(ours)
 
 
-_ORDERS: Mapping[str, Callable[[Talk, str], None]] = {
-    "/leave": lambda talk, _: talk.leave(),
-    "/mode": lambda talk, rest: talk.say({"kind": "mode", "mode": rest}),
-    "/model": lambda talk, rest: talk.say({"kind": "model", "model": rest or None}),
-    "/no": lambda talk, _: talk.answer(talk.asking.no()) if talk.asking.identity else None,
-    "/release": lambda talk, _: talk.say({"kind": "release"}),
-    "/take": lambda talk, _: talk.say({"kind": "take"}),
+class Order(NamedTuple):
+    """A line of ours: what it does, the word that it takes, and what a person is told of it."""
+
+    does: Callable[[Talk, str], None]
+    takes: str
+    means: str
+
+
+_ORDERS: Mapping[str, Order] = {
+    "/help": Order(lambda talk, _: talk.help(), "", "lists these"),
+    "/take": Order(lambda talk, _: talk.say({"kind": "take"}), "", "drives, where somebody else does; Ctrl-T too"),
+    "/release": Order(lambda talk, _: talk.say({"kind": "release"}), "", "lets another one drive"),
+    "/mode": Order(lambda talk, rest: talk.say({"kind": "mode", "mode": rest}), "MODE", "sets the permission mode"),
+    "/model": Order(
+        lambda talk, rest: talk.say({"kind": "model", "model": rest or None}),
+        "[NAME]",
+        "takes another model; without a name the default one",
+    ),
+    "/no": Order(lambda talk, _: talk.decline(), "", "declines what the agent asks"),
+    "/leave": Order(lambda talk, _: talk.leave(), "", "leaves; the session goes on"),
 }

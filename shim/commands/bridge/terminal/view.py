@@ -47,7 +47,7 @@ class View:
         self.welcome: Frame = {}
         self.state: Frame = {}
         self.driver: str | None = None
-        self._mode = ""  # the permission mode
+        self.mode = ""  # the permission mode
         self.cursor: Cursor | None = None  # of the last line that was seen
         self.synced = False
         self.bye: str | None = None  # why the host closed the connection, in its own word
@@ -150,9 +150,9 @@ class View:
         """The session says its mode: a person is told of another one, whoever chose it."""
         if not isinstance(mode, str):
             return
-        if self._mode and mode != self._mode:
+        if self.mode and mode != self.mode:
             self.said(f"· the permission mode is {one_line(mode)} now")
-        self._mode = mode
+        self.mode = mode
 
     def _on_synced(self, said: Frame) -> None:
         if not self.synced:

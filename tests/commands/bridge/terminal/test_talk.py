@@ -73,6 +73,31 @@ def test_what_a_broken_connection_did_not_answer_is_said_again(sitting):
     assert [said["id"] for said in sitting.said] == [sitting.said[0]["id"]] * 2
 
 
+def test_what_an_order_has_done_is_told(sitting):
+    sitting.begin(mode="default")
+    for line, told in (
+        ("/model zzz", "· the model is zzz from the next turn on"),
+        ("/model", "· the model is the default one from the next turn on"),
+        ("/mode default", "· the permission mode is default already"),
+        ("/release", "· nobody drives now; whoever speaks next does"),
+    ):
+        sitting.press(line, "\r")
+        assert told not in sitting.shown
+        sitting.take({"kind": "accepted", "id": sitting.said[-1]["id"]})
+        assert told in sitting.shown
+    sitting.press("/mode nope", "\r")
+    sitting.take({"kind": "refused", "id": sitting.said[-1]["id"], "text": "no such mode", "reason": "failed"})
+    assert "✗ no such mode" in sitting.shown and sitting.shown.endswith("mode default")
+
+
+def test_our_own_words_are_listed_and_told_to_nobody(sitting):
+    sitting.press("/help", "\r", "/no", "\r")
+    assert sitting.said == [] and "✗ no question is open" in sitting.shown
+    assert "/model [NAME]  takes another model" in sitting.shown
+    for word in ("/take", "/release", "/mode MODE", "/no", "/leave"):
+        assert f"\n{word} " in sitting.shown
+
+
 def test_a_changed_mode_is_told_whoever_changed_it():
     sitting = Sitting().begin(mode="default")
     for number, mode in enumerate(("default", "acceptEdits", "acceptEdits")):
