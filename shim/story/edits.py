@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from shim.story.steps import Step
-from shim.story.unified_diff import diff_of
+from shim.story.unified_diff import CONTEXT_LINES, WHOLE, diff_of
 
 Sign = Literal[" ", "+", "-", "@"]  # a line that stays, is new, is gone; a place in the file
 
@@ -42,7 +42,8 @@ def _patched(extra: Mapping[str, Any]) -> Iterator[DiffLine]:
 
 def _asked(step: Step, extra: Mapping[str, Any]) -> Iterator[DiffLine]:
     """The change as the arguments describe it. Places in the file may be unknown; a gap stands between two of them."""
-    difference = diff_of(step.name, step.input, extra.get("originalFile"))
+    context = WHOLE if step.kind == "question" else CONTEXT_LINES
+    difference = diff_of(step.name, step.input, extra.get("originalFile"), context=context)
     for count, line in enumerate(difference.split("\n") if difference else ()):
         if line[:1] in _SIGNS:
             yield DiffLine(_SIGNS[line[0]], line[1:])

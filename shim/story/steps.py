@@ -11,6 +11,8 @@ TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_cre
 # The arguments that describe a call best, in order of preference; the first is shown beside the call's name.
 MAIN = ("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "description", "prompt", "skill")
 TODO = {"completed": "☑", "in_progress": "▸", "pending": "☐"}  # the sign of an entry of a list of tasks, by its status
+QUESTIONS = 20  # of one call that are read; a real one has at most four
+OPTIONS = 50  # of one question
 ALIKE = 20  # characters that two texts must share at their beginnings to count as one that was cut or blanked
 
 
@@ -120,6 +122,27 @@ def same(said: str, whole: str) -> bool:
         return True
     half = max(ALIKE, min(len(said), len(whole)) // 2)
     return len(said) >= half and said[:half] == whole[:half]
+
+
+def plainly_asked(arguments: Mapping[str, Any]) -> bool:
+    """Whether the texts and the options of AskUserQuestion's questions are all that its arguments say."""
+    asked = arguments.get("questions")
+    if set(arguments) != {"questions"} or not isinstance(asked, list) or not 0 < len(asked) <= QUESTIONS:
+        return False
+    return all(_texts(one, ("question", "header", "options", "multiSelect")) and _plain(one) for one in asked)
+
+
+def _plain(asked: Mapping[str, Any]) -> bool:
+    options = asked.get("options", [])
+    listed = isinstance(options, list) and len(options) <= OPTIONS and isinstance(asked.get("multiSelect", False), bool)
+    return listed and all(_texts(one, ("label", "description")) and one.get("label") for one in options)
+
+
+def _texts(found: object, known: tuple[str, ...]) -> bool:
+    return isinstance(found, Mapping) and all(
+        name in known and (isinstance(value, str) or name in ("options", "multiSelect"))
+        for name, value in found.items()
+    )
 
 
 def answered_by(line: Mapping[str, Any]) -> str:

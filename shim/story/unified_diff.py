@@ -7,10 +7,12 @@ from typing import Any
 # difflib takes quadratic time; a longer change is shown as all old lines, then all new ones.
 COMPARED_LINES = 2000
 CONTEXT_LINES = 3
+WHOLE = 1_000_000  # lines of context: all that stays is shown, as a question needs it
 EDITS = 200  # of one call; nobody reads more
+_PAIR = frozenset(("old_string", "new_string"))
 
 
-def diff_of(name: str, arguments: Mapping[str, Any], before: Any = None) -> str:
+def diff_of(name: str, arguments: Mapping[str, Any], before: Any = None, *, context: int = CONTEXT_LINES) -> str:
     """What Edit, MultiEdit, Write or NotebookEdit change; "" for any other call.
 
     `before` is the whole old file, if it is known: then the hunks have line numbers.
@@ -18,13 +20,42 @@ def diff_of(name: str, arguments: Mapping[str, Any], before: Any = None) -> str:
     before = before if isinstance(before, str) else ""
     hunks: list[str] = []
     if name == "Write" and isinstance(arguments.get("content"), str):
-        return "\n".join(_hunks(before, arguments["content"], 1))
+        return "\n".join(_hunks(before, arguments["content"], 1, context))
     for old, new in _edits(name, arguments):
         found = before.find(old) if old else -1
         line = before.count("\n", 0, found) + 1 if found >= 0 else 0
-        hunks += _hunks(old, new, line)
+        hunks += _hunks(old, new, line, context)
         before = before.replace(old, new, 1) if found >= 0 else before
     return "\n".join(hunks)
+
+
+def said_by_diff(name: str, arguments: Mapping[str, Any]) -> frozenset[str]:
+    """The arguments that `diff_of` shows all of: none whose value has a part that is in no line of the diff.
+
+    A vendor may run what Claude's tool does not know (qwen's `edit` has `old_string` beside `edits`), so whoever is
+    asked sees every other argument as it is.
+    """
+    edits = arguments.get("edits")
+    if name in ("Write", "NotebookEdit"):
+        key = "content" if name == "Write" else "new_source"
+        text = arguments.get(key)
+        return frozenset((key,)) if isinstance(text, str) and text else frozenset()
+    if name == "Edit" and not edits:
+        return _PAIR if _said({key: arguments[key] for key in _PAIR if key in arguments}) else frozenset()
+    if name not in ("Edit", "MultiEdit") or not isinstance(edits, list) or len(edits) > EDITS:
+        return frozenset()
+    return frozenset(("edits",)) if all(map(_said, edits)) else frozenset()
+
+
+def _said(edit: object) -> bool:
+    """Whether a diff says all of an edit."""
+    if (
+        not isinstance(edit, Mapping)
+        or not set(edit) <= _PAIR
+        or not all(isinstance(one, str) for one in edit.values())
+    ):
+        return False
+    return bool(edit.get("old_string", "") != edit.get("new_string", ""))
 
 
 def _edits(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -42,8 +73,8 @@ def _edits(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]
                 yield old, new
 
 
-def _hunks(old: str, new: str, line: int) -> Iterator[str]:
-    """The hunks of one change; `at` is its first line in the file, 0 if unknown."""
+def _hunks(old: str, new: str, line: int, context: int) -> Iterator[str]:
+    """The hunks of one change; `line` is its first line in the file, 0 if unknown."""
     before, after = old.split("\n") if old else [], new.split("\n") if new else []
     if before[-1:] in ([], [""]) and after[-1:] in ([], [""]):
         before, after = before[:-1], after[:-1]
@@ -53,7 +84,7 @@ def _hunks(old: str, new: str, line: int) -> Iterator[str]:
         yield from (f"+{text}" for text in after)
         return
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=len(before) > 200)
-    for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
+    for group in matcher.get_grouped_opcodes(context):
         yield _head(group, line)
         for tag, old_from, old_to, new_from, new_to in group:
             if tag == "equal":

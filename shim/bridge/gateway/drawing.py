@@ -14,9 +14,9 @@ from shim.core.reading.account import printable
 from shim.story.export.html import drawn
 from shim.story.export.sheets import Exported, Sheet
 from shim.story.figures import spelled_short
-from shim.story.steps import MAIN
+from shim.story.steps import MAIN, plainly_asked
 from shim.story.story import Change, Story
-from shim.story.unified_diff import diff_of
+from shim.story.unified_diff import WHOLE, diff_of, said_by_diff
 
 TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
 DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more
@@ -119,11 +119,14 @@ def question_of(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
     tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
     given = request.get("input")
     arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    difference = printable(diff_of(tool, arguments, None))
-    fields = [(printable(key), _text(value)) for key, value in list(arguments.items())[:FIELDS]]
-    if len(arguments) > FIELDS:
-        fields.append(("…", _text(dict(list(arguments.items())[FIELDS:]))))
+    difference = printable(diff_of(tool, arguments, None, context=WHOLE))
     asked = arguments.get("questions") if tool == "AskUserQuestion" else None
+    said = said_by_diff(tool, arguments) if difference else frozenset()
+    given = {"url": request["url"]} if request.get("url") else () if asked and plainly_asked(arguments) else arguments
+    left = [(key, value) for key, value in dict(given).items() if key not in said]
+    fields = [(printable(key), _text(value)) for key, value in left[:FIELDS]]
+    if len(left) > FIELDS:
+        fields.append(("…", _text(dict(left[FIELDS:]))))
     suggestions = request.get("permission_suggestions")
     told = {
         "question": name,

@@ -14,7 +14,7 @@ from shim.story.figures import dollars, duration, spelled, spelled_short, tokens
 from shim.story.remarks import remark
 from shim.story.steps import MAIN, cause_of, known
 from shim.story.story import Change, Kind, Step, text_of
-from shim.story.unified_diff import diff_of
+from shim.story.unified_diff import CONTEXT_LINES, WHOLE, diff_of, said_by_diff
 
 ROOM = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
 TEXT_CHARACTERS = 20_000  # of one text: some 400 lines
@@ -27,8 +27,6 @@ FACT_CHARACTERS = 500
 GROWTH_POINTS = 120  # moments of a streamed text; more make a replay no smoother
 STEP_CHARACTERS, GROWTH_CHARACTERS = 150, 12  # the size of a step without its texts, and of a point of its growth
 DEPTH = 4  # levels of nested agents; deeper ones are shown at this depth
-
-CHANGED = frozenset(("old_string", "new_string", "content", "edits", "new_source", "replace_all"))
 
 
 class Cut(NamedTuple):
@@ -228,12 +226,15 @@ class Exported:
 
     def _end_call(self, step: Step, sheet: Sheet, arguments: Mapping[str, Any]) -> None:
         before = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
-        difference = diff_of(step.name, arguments, self._redacted(before))
+        context = WHOLE if step.kind == "question" else CONTEXT_LINES
+        difference = diff_of(step.name, arguments, self._redacted(before), context=context)
+        said = said_by_diff(step.name, arguments) if difference else frozenset()
         sheet.diff = self._text(difference)
+        told = [(name, value) for name, value in arguments.items() if name not in said]
+        rest = [("…", dict(told[FIELDS:]))] if len(told) > FIELDS else []
         sheet.fields = [
             (self.fact(name), self._text(value if isinstance(value, str) else spelled(value)))
-            for name, value in list(arguments.items())[:FIELDS]
-            if not (difference and name in CHANGED)
+            for name, value in (*told[:FIELDS], *rest)
         ]
         sheet.output = self._text(text_of(step.output))
 

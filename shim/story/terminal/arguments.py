@@ -11,25 +11,23 @@ from rich.text import Text
 
 from shim.core.reading.account import printable
 from shim.story.edits import edit_of
-from shim.story.steps import MAIN, Step
+from shim.story.steps import MAIN, OPTIONS, QUESTIONS, Step, plainly_asked
+from shim.story.unified_diff import said_by_diff
 
 ARGUMENT_CHARACTERS = 160
 WHOLE_CHARACTERS = 1_000_000  # of a call that is asked about; no frontend's question is longer
-TOO_LONG = "… and more, which is too long to be shown: say no to what you cannot read"
+# A session on its own is listed; elsewhere nothing but a no is safe.
+TOO_LONG = (
+    "… and {more:,} more characters, too many for a terminal: `shim bridge list --json` has them if the session lives "
+    "on its own; say no to what you cannot read"
+)
 INDENT = 4
 ASKS = "AskUserQuestion"
-QUESTIONS = 20  # of one call that are read; a real one has at most four
-OPTIONS = 50  # of one question
 ASKED_CHARACTERS = 160  # of a question, where one line says it
 SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
 
 # Arguments that are drawn in another way, or not at all.
 HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source", "todos"))
-# Arguments of an editor that its change says.
-_CHANGE = {
-    "Edit": ("old_string", "new_string"), "MultiEdit": ("edits",), "Write": ("content",),
-    "NotebookEdit": ("new_source",),
-}  # fmt: skip
 
 
 def shown(arguments: Mapping[str, Any]) -> str:
@@ -45,6 +43,11 @@ def shown_call(step: Step) -> str:
     return " ".join(filter(None, (name_of(step), shown(step.input))))
 
 
+def asked_call(step: Step) -> str:
+    """A call that is asked about: `whole` has what its one line cuts, but for the name."""
+    return " ".join(filter(None, (uncut(step.name) or "?", shown(step.input))))
+
+
 def name_of(step: Step) -> str:
     return one_line(step.name) or "?"
 
@@ -55,7 +58,12 @@ def plain(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    return cut_line(printable(text).replace("\n", " ⏎ "))
+    return cut_line(uncut(text))
+
+
+def uncut(text: str) -> str:
+    """A text in one line, and all of it: what decides is never cut."""
+    return printable(text).replace("\n", " ⏎ ")
 
 
 def cut_line(text: str) -> str:
@@ -97,28 +105,33 @@ def _options(said: Any) -> list[tuple[str, str]]:
 
 def whole(step: Step) -> list[Text]:
     """All that a call would do and its one line does not say; for what asks a person, its questions."""
-    if step.name == ASKS and (asked := asked_of(step.input)):
-        return [line for one in asked for line in _asks(*one)]
+    asked = asked_of(step.input) if step.name == ASKS else []
+    found = [line for one in asked for line in _asks(*one)]
+    if not asked or not plainly_asked(step.input):
+        found += _lines(step)
     lines, size = list[Text](), 0
-    for line in _lines(step):
+    for line in found:
         size += len(line)
-        if size > WHOLE_CHARACTERS:
-            return [*lines, Text(TOO_LONG, style="red")]
-        lines.append(line)
-    return lines
+        if size <= WHOLE_CHARACTERS:
+            lines.append(line)
+    kept = sum(map(len, lines))
+    return lines if kept == size else [*lines, Text(TOO_LONG.format(more=size - kept), style="red")]
 
 
 def _lines(step: Step) -> Iterator[Text]:
     change, said = edit_of(step), shown(step.input)
+    hidden = said_by_diff(step.name, step.input) if change else frozenset()
+    main = next((name for name in MAIN if isinstance(step.input.get(name), str)), "")
     for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN):
-        if change and name in _CHANGE.get(step.name, ()):
+        if name in hidden:
             continue
         text = printable(value if isinstance(value, str) else _spelled(value))
-        if name in MAIN and text == said:
+        if name == main and text == said:
             continue
         first, *rest = text.split("\n")
-        head = Text(f"{one_line(name)}: ", style="dim").append(first, style="not dim")
-        yield head if not rest else Text(f"{one_line(name)}:", style="dim")
+        key = uncut(name)
+        head = Text(f"{key}: ", style="dim").append(first, style="not dim")
+        yield head if not rest else Text(f"{key}:", style="dim")
         for line in (first, *rest) if rest else ():
             yield Text(f"  {line}")
     for sign, text in change or ():
@@ -133,7 +146,7 @@ def _asks(text: str, options: tuple[tuple[str, str], ...], several: bool) -> Ite
     for line in printable(text).split("\n"):
         yield Text(line, style="bold")
     for number, (label, about) in enumerate(options, 1):
-        option = Text().append(f"  {number}  ", style="cyan").append(one_line(label))
-        yield option.append(f"  {one_line(about)}" if about else "", style="dim")
+        option = Text().append(f"  {number}  ", style="cyan").append(uncut(label))
+        yield option.append(f"  {uncut(about)}" if about else "", style="dim")
     if several:
         yield Text("  (several may be chosen)", style="dim")

@@ -20,6 +20,7 @@ from shim.story.terminal.arguments import (
     HIDDEN,
     INDENT,
     SIGNS,
+    asked_call,
     cut_line,
     name_of,
     one_line,
@@ -264,7 +265,11 @@ class Drawing:
         self._space("question", step)
         if len(self._asked) < NESTED:
             self._asked[step.call] = step.at
-        what = "it asks you" if step.name == ASKS and self._asks else f"may it run {shown_call(step)}"
+        what = (
+            "it asks you"
+            if step.name == ASKS and self._asks
+            else f"may it run {asked_call(step) if self._asks else shown_call(step)}"
+        )
         self._paper.line(Text("? ", style="yellow").append(what), self._indent(step))
         for line in whole(step) if self._asks else ():
             self._paper.line(line, self._indent(step) + INDENT)

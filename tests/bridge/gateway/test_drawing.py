@@ -130,3 +130,42 @@ def test_what_would_be_allowed_for_always_is_said_in_words(suggestion, words):
 def test_a_suggestion_of_another_shape_is_shown_as_it_is(suggestion):
     (words,) = question_of("q", {"tool_name": "Bash", "permission_suggestions": [suggestion]})["always"]
     assert "in this session" not in words and "\u202e" not in words
+
+
+EDIT = {"old_string": "a", "new_string": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("Edit", {"file_path": "a", "old_string": "x", "new_string": "EVIL", "edits": [EDIT]}),
+        ("MultiEdit", {"file_path": "a", "edits": [EDIT] * 200 + [{"old_string": "x", "new_string": "EVIL"}]}),
+        ("MultiEdit", {"file_path": "a", "edits": [EDIT, {"old_string": ["x"], "new_string": "EVIL"}]}),
+        ("MultiEdit", {"file_path": "a", "edits": [EDIT, EDIT | {"replace": "EVIL"}]}),
+        ("Write", {"file_path": "a", "content": "b", "new_string": "EVIL"}),
+        ("NotebookEdit", {"notebook_path": "a", "new_source": "b", "content": "EVIL"}),
+        ("AskUserQuestion", {"questions": [{"question": "?"}, "EVIL"]}),
+        ("AskUserQuestion", {"questions": [{"question": "?"}], "other": "EVIL"}),
+    ],
+)
+def test_what_a_diff_does_not_show_of_a_question_is_among_its_fields(name, given):
+    told = question_of("q", {"tool_name": name, "input": given})
+    assert any("EVIL" in value for _, value in told["fields"])
+
+
+def test_what_a_diff_shows_whole_is_said_once():
+    told = question_of("q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}})
+    assert told["fields"] == [("file_path", "a")] and told["diff"] == "@@\n-a\n+b"
+    told = question_of("q", {"tool_name": "MultiEdit", "input": {"file_path": "a", "edits": [EDIT, EDIT]}})
+    assert told["fields"] == [("file_path", "a")]
+
+
+def test_all_that_stays_is_shown_in_a_question():
+    old = "\n".join(map(str, range(100)))
+    given = {"file_path": "a", "old_string": old, "new_string": old.replace("3\n", "x\n", 1).replace("97", "y")}
+    assert "\n 50\n" in question_of("q", {"tool_name": "Edit", "input": given})["diff"]
+
+
+def test_the_address_that_a_server_sends_somebody_to_is_shown():
+    request = {"subtype": "elicitation", "mcp_server_name": "shop", "message": "Log in", "url": "https://a.example"}
+    assert question_of("q", request)["fields"] == [("url", "https://a.example")]

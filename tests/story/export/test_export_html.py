@@ -18,6 +18,7 @@ from sweeps import each, fewest, over
 
 from shim.story.export.html import ASSETS, SCRIPTS, STYLES, TIMELINE_COLUMNS, export
 from shim.story.export.sheets import SHORTEST_CHARACTERS, TEXT_CHARACTERS, Exported
+from shim.story.steps import Change, Step
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
 HOSTILE = [
@@ -336,3 +337,18 @@ def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls
     page = exported(script.cast())
     assert len(page.steps("call")) < 300
     assert len(page.steps("prompt")) == len(page.steps("result")) == 5
+
+
+def test_a_question_has_all_of_its_input():
+    more = {f"key {number}": "x" for number in range(200)} | {"last": "EVIL"}
+    edit = {
+        "file_path": "a",
+        "old_string": "x",
+        "new_string": "EVIL",
+        "edits": [{"old_string": "a", "new_string": "b"}],
+    }
+    for name, given in (("Edit", edit), ("Bash", more)):
+        exported, step = Exported(), Step(1, "question", 0.0, name=name, input=given)
+        exported.change(0, Change("begin", step))
+        exported.change(0, Change("end", step))
+        assert any("EVIL" in value.head for _, value in exported.sheets[0].fields)

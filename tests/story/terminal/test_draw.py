@@ -209,6 +209,26 @@ def test_arguments_are_one_line(arguments, expected):
     assert shown(arguments) == expected
 
 
+EDIT = {"old_string": "a", "new_string": "b"}
+HIDDEN_IN_A_CHANGE = [
+    ("Edit", {"file_path": "a", "old_string": "x", "new_string": "EVIL", "edits": [EDIT]}),
+    ("Edit", {"file_path": "a", "old_string": 1, "new_string": ["EVIL"]}),
+    ("MultiEdit", {"file_path": "a", "edits": [EDIT] * 200 + [{"old_string": "x", "new_string": "EVIL"}]}),
+    ("MultiEdit", {"file_path": "a", "edits": [EDIT, {"old_string": ["x"], "new_string": "EVIL"}]}),
+    ("MultiEdit", {"file_path": "a", "edits": [EDIT, EDIT | {"replace": "EVIL"}]}),
+    ("MultiEdit", {"file_path": "a", "edits": [EDIT, "EVIL"]}),
+    ("MultiEdit", {"file_path": "a", "edits": [EDIT], "new_string": "EVIL"}),
+    ("Write", {"file_path": "a", "content": "b", "new_string": "EVIL"}),
+    ("Write", {"file_path": "a", "content": "b", "edits": ["EVIL"]}),
+    ("NotebookEdit", {"notebook_path": "a", "new_source": "b", "content": "EVIL"}),
+    ("Write", {"file_path": "EVIL", "path": "EVIL", "content": "b"}),
+    ("AskUserQuestion", {"questions": [{"question": "?"}, {"said": "EVIL"}]}),
+    ("AskUserQuestion", {"questions": [{"question": "?"}], "other": "EVIL"}),
+    ("AskUserQuestion", {"questions": [{"question": "?", "options": [{"label": "a", "preview": "EVIL"}]}]}),
+    ("AskUserQuestion", {"questions": [{"question": "?"}] * 20 + [{"question": "EVIL"}]}),
+]
+
+
 # -- what a person is asked ------------------------------------------------------------------------------------------
 
 
@@ -238,8 +258,28 @@ def test_a_change_of_a_file_is_asked_about_with_all_of_its_lines():
     assert "    - a" in shown and "    + b" in shown and "    content: rm -rf ~" in shown
 
 
+@pytest.mark.parametrize(("name", "arguments"), HIDDEN_IN_A_CHANGE)
+def test_what_a_diff_does_not_show_of_a_call_is_shown_where_a_person_answers(name, arguments):
+    assert any("EVIL" in row for row in question(name, **arguments))
+
+
+def test_what_stays_between_two_changes_is_shown_where_a_person_answers():
+    old = "\n".join(map(str, range(100)))
+    new = old.replace("3\n", "x\n", 1).replace("97", "y")
+    assert "      50" in question("Edit", file_path="a", old_string=old, new_string=new)
+
+
+@pytest.mark.parametrize("key", ["k" * 300 + "EVIL"])
+def test_neither_a_name_nor_a_key_is_cut_where_a_person_answers(key):
+    assert key in question(f"mcp__files__{key}", command="ls")[0]
+    assert any(key in row for row in question("Bash", **{"command": "ls", key: "1"}))
+    assert any(key in row for row in question("AskUserQuestion", questions=[{"question": "?", "options": [key]}]))
+
+
 def test_what_is_too_long_to_be_shown_is_said_to_be():
-    assert "say no to what you cannot read" in question("Bash", command="x\n" * 600_000)[-1]
+    told = question("Bash", command="x\n" * 600_000)[-1]
+    assert "say no to what you cannot read" in told and "more characters" in told
+    assert "shim bridge list --json" in told
 
 
 def test_a_question_to_the_person_is_shown_with_its_options():

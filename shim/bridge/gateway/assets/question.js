@@ -68,8 +68,8 @@ function saySettled(text) {
 
 function questionTitle(data) {
   if (data.kind === "ask") return "A question for you";
-  if (data.kind === "elicitation") return `${oneLine(data.tool || "A server", 60)} asks`;
-  return `May ${oneLine(data.tool, 60)} run?`;
+  if (data.kind === "elicitation") return `${data.tool || "A server"} asks`;
+  return `May ${data.tool} run?`; // never cut: the end of a name decides as much as its beginning
 }
 
 function questionCard(entry) {
@@ -130,15 +130,13 @@ function wrapped(text) {
   return element("pre", null, element("code", null, text));
 }
 
-/** All of the input, nothing folded and nothing cut. */
+/** All of the input, nothing folded and nothing cut: `fields` has what the diff does not say. */
 function questionInput(data) {
   const fields = data.fields || [];
-  const alone = fields.length === 1 && fields[0][1] === data.main;
+  const alone = fields.length === 1 && fields[0][1] === data.main && !data.diff;
   return [
     data.message ? element("p", { class: "said" }, data.message) : "",
-    fields
-      .filter(([name]) => !(data.diff && ["old_string", "new_string", "content", "edits", "new_source"].includes(name)))
-      .map(([name, value]) => (alone ? wrapped(value) : labelled(name, wrapped(value)))),
+    fields.map(([name, value]) => (alone ? wrapped(value) : labelled(name, wrapped(value)))),
     data.diff ? difference(data.diff) : "",
     data.path ? labelled("outside the allowed folders", wrapped(data.path)) : "",
     data.reason ? element("p", { class: "hint" }, data.reason) : "",
@@ -168,7 +166,7 @@ function choices(entry, failed) {
     if (Object.values(answers).some((said) => !said)) return wrongIn(failed, "Each question needs an answer.");
     answer(entry, failed, { behavior: "allow", input: { questions: entry.data.asked, answers } });
   };
-  const form = element("form", { class: "input" }, groups.map(({ node }) => node));
+  const form = element("form", { class: "input" }, questionInput(entry.data), groups.map(({ node }) => node));
   if (watching()) return [form];
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -190,9 +188,9 @@ function elicited(entry, failed) {
     return { name, said, node: element("label", { class: "row" }, element("span", { class: "label" }, label), input, about.description ? element("small", null, String(about.description)) : "") };
   });
   const send = () => answer(entry, failed, { behavior: "allow", input: Object.fromEntries(rows.map(({ name, said }) => [name, said()]).filter(([, value]) => value !== undefined)) });
-  if (watching()) return [element("div", { class: "input" }, element("p", { class: "said" }, entry.data.message || ""))];
+  if (watching()) return [element("div", { class: "input" }, questionInput(entry.data))];
   return [
-    element("div", { class: "input" }, entry.data.message ? element("p", { class: "said" }, entry.data.message) : "", rows.map(({ node }) => node)),
+    element("div", { class: "input" }, questionInput(entry.data), rows.map(({ node }) => node)),
     element("div", { class: "choose" }, element("button", { type: "button", class: "strong", onclick: send }, "Answer"), element("button", { type: "button", class: "bad", onclick: () => answer(entry, failed, { behavior: "deny" }) }, "Decline")),
   ];
 }
