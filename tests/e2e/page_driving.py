@@ -112,6 +112,10 @@ class Page:
         """What a finger has to hit: width, height, its element, its words."""
         return [(*one,) for one in self.browser.run(f"{LOOKS}; return targets()")]
 
+    def overlaps(self) -> list[tuple[str, str, int, int]]:
+        """Names and controls that lie on each other: which, and how far."""
+        return [(*one,) for one in self.browser.run(f"{LOOKS}; return overlaps()")]
+
     def faults(self) -> list[str]:
         """What went wrong in the page since it was loaded: errors of its scripts, and what its rules forbade.
 

@@ -57,3 +57,32 @@ function targets() {
       return [Math.round(box.width), Math.round(box.height), String(node.id || node.className || node.tagName), node.textContent.slice(0, 30)];
     });
 }
+
+/** The part of an element that can be seen: what scrolls or is cut around it hides the rest. */
+function seenBox(node) {
+  const box = node.getBoundingClientRect();
+  const seen = { left: box.left, top: box.top, right: box.right, bottom: box.bottom };
+  for (let at = node.parentElement; at && at !== document.documentElement; at = at.parentElement) {
+    if (getComputedStyle(at).overflow === "visible") continue;
+    const hole = at.getBoundingClientRect();
+    Object.assign(seen, { left: Math.max(seen.left, hole.left), top: Math.max(seen.top, hole.top), right: Math.min(seen.right, hole.right), bottom: Math.min(seen.bottom, hole.bottom) });
+  }
+  return seen;
+}
+
+/** Names and controls that lie on each other. What floats on purpose (a dialog, "Latest") is excepted. */
+function overlaps() {
+  const around = document.querySelector("dialog[open]") || document;
+  const nodes = [...around.querySelectorAll("button, a.button, #list a, input, select, textarea, summary, label.option, h1, #about, #chip, #line")]
+    .filter((node) => node.checkVisibility({ visibilityProperty: true }) && !node.matches("#latest, .skip") && !(node.matches("input") && node.closest("label.option")));
+  const found = [];
+  nodes.forEach((one, at) => {
+    for (const other of nodes.slice(at + 1)) {
+      if (one.contains(other) || other.contains(one)) continue;
+      const [a, b] = [seenBox(one), seenBox(other)];
+      const [wide, high] = [Math.min(a.right, b.right) - Math.max(a.left, b.left), Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
+      if (wide > 1 && high > 1) found.push([one.id || one.tagName, other.id || other.tagName, Math.round(wide), Math.round(high)]);
+    }
+  });
+  return found;
+}

@@ -29,6 +29,12 @@ CHOICE = [
 ]
 
 
+MODELS = [  # with names as long as vendors give them
+    {"value": "qwen3-coder-plus", "displayName": "Qwen3 Coder Plus (480B, long context)"},
+    {"value": "qwen3-coder-flash", "displayName": "Qwen3 Coder Flash"},
+]
+
+
 def lines_of(script: Script, *, until: int | None = None) -> Iterator[dict[str, Any]]:
     """What a host says of a script: whole lines, the prompts replayed."""
     for _, letter, line in script.moments[:until]:
@@ -61,7 +67,13 @@ def renamed(host: StandIn, number: int, **facts: Any) -> StandIn:
 def working() -> StandIn:
     """A session in mid-turn."""
     facts = {"name": "Make the list of posts faster", "vendor": "qwen", "cwd": "/home/you/blog", "version": "0.1.0"}
-    facts |= {"state": "working", "status": "busy", "detail": "Edit posts.py"}
+    facts |= {
+        "state": "working",
+        "status": "busy",
+        "detail": "Edit posts.py",
+        "models": MODELS,
+        "model": "qwen3-coder-plus",
+    }
     return playing(session_id(2), everything(), **facts, created=NOW - HOUR, started=NOW - HOUR)
 
 
@@ -90,6 +102,7 @@ def asking(**request: Any) -> StandIn:
     facts = {"name": "Commit the faster list", "vendor": "codex", "status": "waiting", "state": "blocked"}
     facts |= {"waitingFor": "permission prompt", "needs": f"approve Bash: {COMMAND}"}
     facts |= {"cwd": "/home/you/blog", "created": NOW - HOUR, "started": NOW - HOUR}
+    facts |= {"models": MODELS, "model": "qwen3-coder-plus", "mode": "acceptEdits"}
     host = playing(session_id(3), half_done(), **facts)
     command = {"command": COMMAND, "description": "Run the tests, then commit"}
     host.ask("q1", **{"tool_name": "Bash", "input": command, "permission_suggestions": RULES, **request})

@@ -195,6 +195,17 @@ def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working)
     browser.wait(lambda: browser.run(at_end))
 
 
+def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(page, browser, working):
+    page.say(working, **text("The last thing that it said."))
+    page.shows("The last thing that it said.", "#steps")
+    working.facts |= {"alive": False, "state": "failed", "status": None, "detail": "its host died"}
+    for client in list(working.clients):
+        page.web.call(client.close)
+    page.shows("Failed", "#chip")
+    assert not browser.find("#stop").is_displayed() and not browser.find("#interrupt").is_displayed()
+    assert browser.find("#over").is_displayed()
+
+
 @full
 def test_a_session_that_is_not_there_is_said_to_be_gone(page, browser):
     page.come_in()
@@ -234,6 +245,18 @@ def test_who_was_first_is_said_to_the_others(page, browser, asking):
     page.tell(asking, frame("settled", question="q1", by="terminal", how="deny"))
     browser.wait(lambda: not browser.all(".asking-card"))
     page.shows("Bash: denied by terminal", "#settled")
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ("shim bridge answer 3e907f1f", "Bash: allowed from a terminal, by shim bridge answer"),
+        pytest.param("terminal 4711", "Bash: allowed from a terminal", marks=full),
+    ],
+)
+def test_who_was_first_is_said_in_a_persons_words(page, browser, asking, by, words):
+    page.tell(asking, frame("settled", question="q1", by=by, how="allow"))
+    browser.wait(lambda: page.text("#settled") == words)
 
 
 @full

@@ -103,6 +103,15 @@ def test_a_finger_hits_everything_on_a_phone(opened, browser):
         assert small == [], view
 
 
+@pytest.mark.parametrize(
+    "size", [pytest.param((360, 780), id="small-phone"), SMALL, pytest.param((430, 932), marks=full), DESKTOP], ids=str
+)
+def test_no_name_and_no_control_lies_on_another(opened, browser, size):
+    page = opened(*scenes.others())
+    page.come_in(size=size)
+    assert {view: found for view in visited(page) if (found := page.overlaps())} == {}
+
+
 def test_a_phone_shows_the_list_or_a_session_and_the_way_back(opened, browser):
     host = scenes.working()
     page = opened(host)

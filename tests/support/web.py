@@ -76,7 +76,9 @@ class Client:
         about = {"session": host.facts["session"], "generation": 1, "number": len(host.lines), "driver": host.driver}
         about["client"] = "web"
         about |= {"questions": list(host.questions), "name": host.facts["name"], "state": {"state": "working"}}
-        self.tell(frame("welcome", **about, initialize={"secret": 1}))
+        about |= {key: host.facts[key] for key in ("model", "mode", "bypass") if key in host.facts}
+        initialize = {"secret": 1, "models": host.facts.get("models", [])}
+        self.tell(frame("welcome", **about, initialize=initialize))
         for number, (at, line) in enumerate(host.lines[after:] if replay else (), after + 1):
             self.tell(line_frame(number, 1, at, line))
         self.tell(frame("synced", number=len(host.lines)))

@@ -155,10 +155,12 @@ const HEARD = {
     drawHead();
   },
   bye() {
+    const before = shown.facts.alive;
     Object.assign(shown.facts, { alive: false, status: null });
     dropLive();
     forgetQuestions();
     drawHead();
+    if (before === false) return; // it was said already
     look();
     tell("The session has ended");
   },

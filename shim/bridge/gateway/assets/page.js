@@ -78,14 +78,13 @@ function showKeys() {
     element("dl", null, Object.entries(KEYS).map(([key, [words]]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, words)))),
     element("dl", null, [["Enter", "send"], ["Shift Enter", "a new line"], ["Tab", "from one thing to the next"]].map(([key, words]) => element("div", null, element("dt", null, element("kbd", null, key)), element("dd", null, words)))),
     element("label", { class: "option" }, single, element("span", null, "Single keys do this while nothing is typed")),
-    element("div", { class: "tools" }, element("button", { type: "button", class: "plain", onclick: leave }, "Log out"), element("span", { class: "gap" }), element("button", { type: "button", class: "strong", onclick: () => dialog.close() }, "Close")),
+    element("div", { class: "tools" }, element("span", { class: "gap" }), element("button", { type: "button", class: "strong", onclick: () => dialog.close() }, "Close")),
   );
   if (!dialog.open) dialog.showModal();
 }
 
 async function leave() {
   await ask("POST", "/logout", {}).catch(() => null);
-  find("keys").close();
   leaveSession();
   askForToken();
 }
@@ -130,6 +129,7 @@ function listenToTheme() {
 listenToTheme();
 listenToKeys();
 find("help").addEventListener("click", showKeys);
+find("leave").addEventListener("click", leave);
 find("filter").addEventListener("input", drawList);
 find("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address is the session's

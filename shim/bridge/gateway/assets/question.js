@@ -52,8 +52,16 @@ function settleQuestion({ question, by, how }) {
   const entry = dropQuestion(question);
   if (!entry) return; // it was said already
   const title = oneLine(entry.data.tool || "The question", 60);
-  const who = !ofPage(by) ? oneLine(by || "", 60) : entry.sent ? "you" : "another page";
-  saySettled(`${title}: ${HOW[how] || how}${who && (how === "allow" || how === "deny") ? ` by ${who}` : ""}`);
+  const who = !ofPage(by) ? byWhom(by) : entry.sent ? "by you" : "by another page";
+  saySettled(`${title}: ${HOW[how] || how}${who && (how === "allow" || how === "deny") ? ` ${who}` : ""}`);
+}
+
+/** A client in a person's words: what tells two of a kind apart (a random word, a process) says nothing to a person. */
+function byWhom(client) {
+  const name = oneLine(client || "", 60);
+  if (/^shim bridge answer [0-9a-f]{8}(-[0-9]+)?$/.test(name)) return "from a terminal, by shim bridge answer";
+  if (/^terminal [0-9]+(-[0-9]+)?$/.test(name)) return "from a terminal";
+  return name && `by ${name}`;
 }
 
 function saySettled(text) {

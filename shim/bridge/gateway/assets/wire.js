@@ -98,7 +98,11 @@ class Stream {
         // The network or the server has gone: the next try says more.
       }
       if (this.closed) return;
-      if (this.resting || (refused && refused.status === 204)) return this.park();
+      if (this.resting) return this.park();
+      if (refused && refused.status === 204) {
+        this.heard("bye", {}); // all was seen before the session ended: the server has nothing more to say, not even that
+        return this.park();
+      }
       if (refused && [400, 401, 403, 404].includes(refused.status)) return this.stands(false, refused);
       this.stands(false, null);
       await this.pause();
