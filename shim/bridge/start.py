@@ -72,8 +72,13 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
     LivingError where it has a host; FrontendError where none can be started, with what was found and what to do.
     """
     session = session or fresh_uuid()
-    folder = make_folder(session, environment)
     wanted = wanted._replace(cwd=wanted.cwd or working_directory())
+    if not (os.path.isdir(wanted.cwd) and os.access(wanted.cwd, os.X_OK)):
+        raise FrontendError(
+            f"no host can be started for the session {session}: its folder {wanted.cwd} is gone, or closed to you",
+            hint="make that folder again, or begin another session in one that is there",
+        )
+    folder = make_folder(session, environment)
     held, listening = None, None
     try:
         held = lock.take(folder)

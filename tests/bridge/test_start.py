@@ -114,9 +114,17 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
         assert "qwen" in file.read()
 
 
-def test_a_folder_that_is_gone_is_told(hosts):
-    one = hosts.start("hi", cwd=str(hosts.cwd / "gone"))
-    now = hosts.ended(one)
+def test_a_folder_that_is_gone_is_told_at_once_and_leaves_no_session(hosts):
+    with pytest.raises(FrontendError, match=r"its folder .*gone is gone") as refused:
+        hosts.start("hi", cwd=str(hosts.cwd / "gone"))
+    assert "make that folder again" in refused.value.hint
+    assert registry.sessions(hosts.environment) == []
+
+
+def test_a_folder_that_goes_while_a_host_begins_is_told(hosts, monkeypatch):
+    monkeypatch.setattr(start.os.path, "isdir", lambda path: True)
+    monkeypatch.setattr(start.os, "access", lambda path, how: True)
+    now = hosts.ended(hosts.start("hi", cwd=str(hosts.cwd / "gone")))
     assert now.facts["state"] == "failed" and "gone" in now.facts["detail"]
 
 

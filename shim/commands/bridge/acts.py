@@ -57,6 +57,7 @@ def say_message(
         raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
     if not one.alive:
         respawn(one, os.environ, message)
+        _up(one)
         say(f"woke {one.id}")
         return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
@@ -135,6 +136,17 @@ def stop_sessions(
 
 def _meant(word: str) -> Registered:
     return meant(registry.sessions(os.environ), word)
+
+
+def _up(one: Registered) -> None:
+    """Wait until the host of a session that was woken is up. FrontendError with its own reason where it cannot be."""
+    try:
+        connect_blocking(one.session, os.environ, role=WATCH, replay=False, partial=False).close()
+    except HostGoneError as gone:
+        raise FrontendError(
+            f"session {one.id} could not be woken: {printable(gone.reason or 'its host ended')}",
+            hint=f"the message was not said; `{one.folder}/stderr.log` has more",
+        ) from None
 
 
 def _done(one: Registered, heard: Sequence[Mapping[str, Any]], way: str) -> None:

@@ -69,11 +69,16 @@ def _respawn(words: Sequence[str]) -> Answer:
     living = [one for one in known if one.alive]
     if not living:
         return Answer("no running sessions to restart\n")
-    stubborn = {one.session for one in end(living, os.environ)}
+    stubborn, restarted = {one.session for one in end(living, os.environ)}, list[str]()
     for one in living:
         if one.session in stubborn:
             tell(f"{one.id}: still running — couldn't confirm restart, retry in a moment\n")
-    return Answer("".join(_restarted(one).text for one in living if one.session not in stubborn), int(bool(stubborn)))
+            continue
+        try:
+            restarted.append(_restarted(one).text)
+        except ShimError as error:  # the others were ended too, and want to go on
+            tell(f"{one.id}: not restarted — {error}\n")
+    return Answer("".join(restarted), int(len(restarted) < len(living)))
 
 
 def _restarted(one: Registered) -> Answer:

@@ -85,10 +85,11 @@ def needed(request: Mapping[str, Any]) -> str:
     return brief(f"answer: {first.get('question')}" + (f" ({' · '.join(labels)})" if labels else ""))
 
 
-def _cause(result: Mapping[str, Any]) -> object:
-    """Our own word for why a turn failed."""
+def _was_stopped(result: Mapping[str, Any]) -> bool:
+    """Whether the session was told to end in the middle of this turn. A child that another signal ended has its name
+    there: that is a failure, which nobody of ours wanted."""
     said = result.get("shim")
-    return said.get("cause") if isinstance(said, dict) else None
+    return isinstance(said, dict) and said.get("cause") == "signal" and not said.get("signal")
 
 
 class Situation:
@@ -154,7 +155,7 @@ class Situation:
         errors = line.get("errors")
         said = line.get("result") or (errors[0] if isinstance(errors, list) and errors else "")
         self._needs = ""
-        if _cause(line) == "signal":  # the session was stopped in the middle of it
+        if _was_stopped(line):
             self._state = self._detail = STOPPED
         elif str(line.get("terminal_reason")).startswith("aborted"):
             self._state, self._needs, self._detail = "blocked", SEND_TO_GO_ON, INTERRUPTED

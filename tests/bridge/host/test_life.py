@@ -90,6 +90,19 @@ def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, talking):
     assert hosts.ended(one).facts["state"] == "stopped"
 
 
+def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(box, hosts, talking):
+    one = talking(box.fake(*ASKING))
+    with hosts.link(one) as link:
+        until(link, "question")
+        host = hosts.now(one).facts["pid"]
+        with open(f"/proc/{host}/task/{host}/children") as file:
+            for child in file.read().split():
+                os.kill(int(child), signal.SIGKILL)
+        assert until_result(link)[-1]["shim"]["signal"] == "SIGKILL"
+    now = hosts.wait_until(one, lambda now: now.facts["status"] == "idle")
+    assert now.facts["state"] == "failed" and "was ended by SIGKILL" in now.facts["detail"]
+
+
 def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
     settings(hosts, "bridge_idle = 0.5\n")
     one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))

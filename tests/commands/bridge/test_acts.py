@@ -179,6 +179,22 @@ def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
     assert desk.now(one).facts["generation"] == 2
 
 
+def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
+    folder = desk.cwd / "folder"
+    folder.mkdir()
+    one = desk.start("hi", cwd=str(folder))
+    with desk.link(one) as link:
+        until_result(link)
+    assert desk.shim("bridge", "stop", one.id).status == 0
+    desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": "/nowhere/qwen"}
+    refused = desk.shim("bridge", "say", one.id, "again")
+    assert (refused.status, refused.stdout) == (1, b"")
+    assert f"session {one.id} could not be woken" in refused.stderr and "/nowhere/qwen" in refused.stderr
+    folder.rmdir()
+    refused = desk.shim("bridge", "say", one.id, "again")
+    assert (refused.status, refused.stdout) == (1, b"") and "is gone" in refused.stderr
+
+
 def test_an_empty_list_says_how_to_begin(desk):
     assert b"`claude --bg PROMPT` begins one" in desk.shim("bridge", "list").stdout
     assert listed(desk) == []

@@ -14,6 +14,7 @@ ERROR = {"type": "result", "subtype": "error_during_execution", "is_error": True
         (ERROR, "failed", "it broke"),
         ({**ERROR, "shim": {"cause": "vendor_error"}}, "failed", "it broke"),
         ({**ERROR, "shim": {"cause": "signal"}}, "stopped", "stopped"),
+        ({**ERROR, "shim": {"cause": "signal", "signal": "SIGKILL"}}, "failed", "it broke"),
         ({**ERROR, "terminal_reason": "aborted_tools"}, "blocked", "interrupted"),
     ],
 )
