@@ -10,8 +10,9 @@ from box import Box, Done
 from hosting import PATIENCE
 
 from shim.bridge import registry
-from shim.bridge.link import Link
+from shim.bridge.link import Link, connect_blocking
 from shim.bridge.registry import Registered
+from shim.core.bridge.frames import WATCH
 
 
 class HostingBox:
@@ -58,6 +59,14 @@ class HostingBox:
             assert time.monotonic() < deadline, now
             time.sleep(0.01)
         return now
+
+    def in_mode(self, one: Registered, mode: str) -> None:
+        """Wait until a session is in a permission mode."""
+        deadline, now = time.monotonic() + PATIENCE, None
+        while now != mode:
+            assert time.monotonic() < deadline, now
+            with connect_blocking(one.session, self.variables, role=WATCH, replay=False) as link:
+                now = link.welcome["mode"]
 
     def ended(self, one: Registered) -> Registered:
         """Wait until a host has gone."""

@@ -282,16 +282,19 @@ class Attached:
         frontend.framed(link.welcome)
         if frontend.others_drive and frontend.busy:
             raise BusyError(BUSY.format(id=one.id))
-        leave = [] if own else await self._narrow(one, link, frontend)
+        if not own:
+            await self._narrow(one, link, frontend)
         output = Output(streams.output_format, verbose=streams.verbose, stdout=Stdout())
-        loop = AttachLoop(frontend, link, output, prompt=prompt, source=source, ends=own, leave=leave)
+        loop = AttachLoop(frontend, link, output, prompt=prompt, source=source, ends=own)
         return await loop.run(signals.pending)
 
-    async def _narrow(self, one: Registered, link: "Link", frontend: "Frontend") -> "list[Mapping[str, Any]]":
-        """Have the session do what our flags forbid beyond its own, or refuse it; the frames that undo it."""
+    async def _narrow(self, one: Registered, link: "Link", frontend: "Frontend") -> None:
+        """Have the session keep to what our flags forbid beyond its own while we are here, or refuse it."""
         from shim.bridge.attach.narrower import narrower
+        from shim.core.bridge.session import narrowest
 
-        environment, mode = os.environ, str(frontend.welcome.get("mode") or "default")
+        environment, welcome = os.environ, frontend.welcome
+        mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
         known = parse((registry.read_start(one.folder) or {}).get("arguments") or ())
         cwd = str(one.facts["cwd"])
         less = narrower(
@@ -305,23 +308,19 @@ class Attached:
             raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))
         if less.unheeded:
             tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
-        leave: list[Mapping[str, Any]] = []
         if less.mode:
-            frontend.turns.begun_with = less.mode
-            error = await _ask(link, frontend, {"subtype": "set_permission_mode", "mode": less.mode})
+            frontend.turns.begun_with = narrowest((less.mode, str(welcome.get("mode") or mode)))
+            error = await _answered(link, frontend, {"kind": "narrow", "mode": less.mode})
             if error:
                 what = f"the permission mode {less.mode}: {error}"
                 raise FrontendError(NARROWER.format(id=one.id, what=what), hint=INSTEAD.format(id=one.id))
-            leave.append({"kind": "mode", "id": fresh_uuid(), "mode": mode})
         if less.rules:
-            rules = {"deny": less.deny, "ask": less.ask}
-            error = await _ask(link, frontend, {"subtype": "apply_flag_settings", "settings": {"permissions": rules}})
+            error = await _answered(link, frontend, {"kind": "narrow", "deny": less.deny, "ask": less.ask})
             if error:
                 what = f"{', '.join(less.sources)}: {error}"
                 raise FrontendError(NARROWER.format(id=one.id, what=what), hint=INSTEAD.format(id=one.id))
         if less.model and (error := await _ask(link, frontend, {"subtype": "set_model", "model": less.model})):
             tell(f"--model has no effect on the session {one.id}: {error}\n")
-        return leave
 
     def _wants(self) -> Wants:
         streams = self._invocation.streams
@@ -354,10 +353,15 @@ async def _ask(link: "Link", frontend: "Frontend", request: Mapping[str, Any]) -
     """Have a request of ours answered; why it was refused, "" where it was done."""
     if frontend.others_drive:
         await link.send({"kind": "take", "id": fresh_uuid()})
+    return await _answered(link, frontend, {"kind": "request", "request": request})
+
+
+async def _answered(link: "Link", frontend: "Frontend", frame: Mapping[str, Any]) -> str:
+    """Have a frame of ours obeyed; why it was refused, "" where it was done."""
     identity = fresh_uuid()
-    await link.send({"kind": "request", "id": identity, "request": request})
+    await link.send({**frame, "id": identity})
     async for said in link:
-        if said.get("id") == identity and said["kind"] in ("response", "refused"):
+        if said.get("id") == identity and said["kind"] in ("accepted", "response", "refused"):
             response = said.get("response") or {}
             return str(said.get("text") or (response.get("error") if response.get("subtype") == "error" else "") or "")
         before = len(frontend.lines)

@@ -4,7 +4,7 @@ The host does what a conversation of our own would do; here lines and frames pas
 becomes of the host, every message of the frontend gets its one result.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
@@ -38,7 +38,6 @@ class AttachLoop(Loop):
 
     `prompt` is the one message of the command line, and `source` brings only answers then; without it the messages
     come from `source`. `ends`: the session is the frontend's own, and ends with it where it is ended on purpose.
-    `leave` are frames for the moment of leaving, once no turn of the frontend runs.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class AttachLoop(Loop):
         prompt: str | None,
         source: Source | None,
         ends: bool,
-        leave: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(output)
         self._frontend = frontend
@@ -58,7 +56,6 @@ class AttachLoop(Loop):
         self._prompt = prompt
         self._source = source
         self._ends = ends
-        self._leave = leave
         self._listening = source is not None
         self._news = anyio.Event()
         self._silent_since = float("inf")  # since when stdin is at its end
@@ -210,7 +207,7 @@ class AttachLoop(Loop):
         frontend, stopped = self._frontend, self._stopped_by == "SIGTERM" and not left
         runs = frontend.turns.view is View.OWN or bool(frontend.turns.waiting)
         answered = self._prompt is not None and not self._gone and self._stopped_by is None
-        last = [] if runs else list(self._leave)  # a turn that goes on ends under what it began under
+        last: list[Mapping[str, Any]] = []
         if self._ends and (stopped or answered) and not frontend.others_drive:
             last.append({"kind": "end", "id": fresh_uuid()})
         elif stopped and runs and not frontend.others_drive:

@@ -50,7 +50,7 @@ class Narrower(NamedTuple):
 
 
 def narrower(asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str) -> Narrower:
-    """What `asked` forbids beyond `known`, with which the session began; `mode` is the session's now.
+    """What `asked` forbids beyond `known`, with which the session began; `mode` is what is chosen in it now.
 
     The settings files of both are those of now: what a file says to both is the session's own already.
     """

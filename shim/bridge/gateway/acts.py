@@ -28,6 +28,7 @@ STATUS = {
     "ended": 409,
     "watch-only": 403,
     "bypass": 403,
+    "wider": 403,
     "unknown-question": 404,
     "too-many": 429,
 }

@@ -10,7 +10,7 @@ from shim.core.bridge.frames import RefusedError, frame
 from shim.core.bridge.log import HEARD, NOTED, Entry, Record
 from shim.core.bridge.questions import Questions, denial
 from shim.core.bridge.requests import Ask, Asks, Request, Requests
-from shim.core.bridge.session import Session, Situation
+from shim.core.bridge.session import Ceilings, Session, Situation
 from shim.core.claude.messages import read_line
 from shim.core.claude.permissions import UNASKED
 from shim.core.reading.bounded import Bounded
@@ -19,6 +19,7 @@ from shim.core.reading.json_text import dump
 IDS = 1000  # of frames that were obeyed: one of them that comes again is obeyed no second time
 ANSWER_BYTES = 4096  # of an answer that is kept for a frame that comes again
 WAITING = 1000  # messages that wait for their turn
+NO_BODY: Mapping[str, Any] = {}
 PRIORITIES = ("now", "next", "later")
 
 
@@ -60,9 +61,7 @@ class Conversation:
         self.initialize: Any = None
         self.init: Any = None
         self.ended = False
-        self.narrower: Client | None = (
-            None  # whose rules hold beside the session's own, while it is here or a turn runs
-        )
+        self.ceilings = Ceilings(session.mode)
         self.waiting: dict[str, int] = {}
         self.messages = Bounded[tuple[str, str], bool](IDS)
         self.done = Bounded[tuple[int, str], bytes](IDS)
@@ -138,16 +137,37 @@ class Conversation:
             message = UNASKED.format(tool=question.request.get("tool_name"))
             self.settle(question.question, None, "deny", denial(question, message))
 
-    def widen(self) -> None:
-        """The rules of the client that has gone hold no longer, once no turn runs that began under them."""
-        if self.narrower is None or self.narrower.number in self.audience.clients:
-            return
-        if self.situation.active or self.waiting:
-            return
-        self.narrower = None
-        permissions: Mapping[str, list[str]] = {"deny": [], "ask": []}
-        request = {"subtype": "apply_flag_settings", "settings": {"permissions": permissions}}
-        self.request(request, Request(None, "", "apply_flag_settings"))
+    def release(self) -> None:
+        """What clients forbade that have gone holds no longer, once no turn runs or waits that began under it."""
+        if not self.situation.active and not self.waiting and self.ceilings.released():
+            self.keep()
+
+    def keep(self) -> None:
+        """Have the conversation keep to what all clients forbid, as far as it was not told."""
+        if self.ceilings.mode != self.ceilings.told_mode:
+            self.tell_mode(Request(None, "", "set_permission_mode"))
+        if self.ceilings.rules != self.ceilings.told_rules:
+            self.tell_rules({}, Request(None, "", "apply_flag_settings"))
+
+    def tell_mode(self, request: Request, body: Mapping[str, Any] = NO_BODY) -> None:
+        """The narrowest of the mode that is chosen and of what the clients let it be. RefusedError as `request`."""
+        self.request({**body, "subtype": "set_permission_mode", "mode": self.ceilings.mode}, request)
+        self.ceilings.told_mode = self.ceilings.mode
+
+    def tell_rules(self, settings: Mapping[str, Any], request: Request) -> None:
+        """The rules of all clients, if there ever were any, beside other settings. RefusedError as `request`."""
+        told, (deny, ask) = dict(settings), self.ceilings.rules
+        if deny or ask or self.ceilings.told_rules != ((), ()):
+            told["permissions"] = {"deny": deny, "ask": ask}
+        self.request({"subtype": "apply_flag_settings", "settings": told}, request)
+        self.ceilings.told_rules = deny, ask
+
+    def reported(self, mode: str) -> None:
+        """The conversation says which mode it is in. Where nobody told it that, its agent has chosen it."""
+        self.session = self.session._replace(mode=mode)
+        if mode != self.ceilings.told_mode and not self.requests.pending("set_permission_mode"):
+            self.ceilings.chosen = self.ceilings.told_mode = mode
+            self.keep()
 
     def forward(self, ask: Ask) -> None:
         """Put a request of the session's to the client whose it is, or answer it."""

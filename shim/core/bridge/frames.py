@@ -11,7 +11,9 @@ From a client (every one may have an `id`; the same id twice is one frame):
     answer     question, decision (the body of an answer to can_use_tool)
     interrupt  nothing
     model      model (a name, or null for the first one)
-    mode       mode (a permission mode)
+    mode       mode (a permission mode). It holds as far as the ceilings of others let it; its client's own is lifted
+    narrow     id, and either mode (no wider one is to hold) or deny and ask (rules), for as long as this client is here
+               and for what was asked for meanwhile                                            optional
     take       nothing: this client drives from now on
     release    nothing: nobody drives
     end        nothing: the session ends; the answer is `bye`
@@ -25,8 +27,8 @@ From the host:
     welcome    protocol, client (this client's name here), session, id, name, vendor, cwd, model, mode, bypass (whether
                bypassPermissions may be chosen), pid, version, generation, number (of the last line), state (an object
                as in `state`), driver, questions (the ids of those that are open; each follows as a frame when the
-               client is in sync), initialize, init, knows, differs (only where the client's protocol is another one: a
-               sentence)
+               client is in sync), chosen (the mode without what clients forbid), initialize, init, knows, differs (only
+               where the client's protocol is another one: a sentence)
     line       number, generation, at, line; without `number` it is a partial line. `line` is always the last key
     synced     number: what was said before the client came is told. Once
     gap        from, to (numbers, both told), reason ("generation", "unknown", "slow" or "lost")
@@ -50,7 +52,8 @@ from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 
 PROTOCOL = 1
-KNOWS = ("accepted", "request", "response", "ask", "reply", "deaf")  # the optional kinds that this version understands
+# The optional kinds that this version understands.
+KNOWS = ("accepted", "request", "response", "ask", "reply", "deaf", "narrow")
 DRIVE, WATCH = "drive", "watch"
 ID_CHARACTERS = 200  # of an id; a longer one is refused, because the last ids are kept
 NAME_CHARACTERS = 64  # of a client's name
@@ -90,6 +93,7 @@ class RefusedError(Exception):
     not-owner     only who drives, or drove last, answers here (`bridge_answers`)
     unknown-question  no question of this session
     bypass        the session did not begin with bypassPermissions
+    wider         settings that could let more run than the session lets
     too-many      so many wait already
     failed        the conversation refused it, in its own words
     ended         the session is over

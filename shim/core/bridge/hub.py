@@ -112,7 +112,8 @@ class Hub:
         self._it.requests.left(gone)
         for ask in self._it.asks.left(gone):
             self._it.forward(ask._replace(client=None))
-        self._it.widen()
+        self._it.ceilings.left(client)
+        self._it.release()
         if self._it.roles.driver is gone:
             self._it.give(None)
         self._it.deny_unheard()
@@ -151,7 +152,7 @@ class Hub:
                 spoken.append(Spoken(whole, it.audience.number))
                 self._whole(line)
         tell()
-        it.widen()
+        it.release()
         it.changed()
 
     def replayed(self, client: int, after: int, entries: Sequence[Entry]) -> None:
@@ -234,7 +235,7 @@ class Hub:
             it.session = it.session._replace(model=model if isinstance(model, str) else it.session.model)
         mode = line.get("permissionMode")
         if isinstance(mode, str):
-            it.session = it.session._replace(mode=mode)
+            it.reported(mode)
 
     def _control(self, kind: str, line: Mapping[str, Any], raw: bytes, at: int) -> None:
         it = self._it
@@ -273,6 +274,8 @@ class Hub:
         body = said if isinstance(said, dict) else {}
         if not failed:
             self._learn(request.subtype, body)
+        elif request.undo is not None:
+            request.undo()
         client = request.client
         if client is None:
             return

@@ -5,7 +5,7 @@ from typing import Any
 
 from shim.core.bridge.client import Client
 from shim.core.bridge.commands import End
-from shim.core.bridge.conversation import Conversation
+from shim.core.bridge.conversation import NO_BODY, Conversation
 from shim.core.bridge.frames import (
     ID_CHARACTERS,
     KNOWS,
@@ -18,10 +18,17 @@ from shim.core.bridge.frames import (
 )
 from shim.core.bridge.questions import changes_mode, read_answer
 from shim.core.bridge.requests import Request
+from shim.core.bridge.session import Ceiling
+from shim.core.policy.sources import NARROWEST_FIRST
+from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 
 Said = Mapping[str, Any]
 BYPASS = "bypassPermissions"
+PLANNED = "ExitPlanMode"  # who allows it lets its own ceiling `plan` go
+RULES = 1000  # of one client
+SETTINGS = ("effortLevel", "permissions")  # that a client may change in a session that others share
+FLAGS, SAID = "narrow", "apply_flag_settings"  # the doors by which a client brings what it forbids
 DIFFERS = (
     "this host speaks protocol {ours} and the client {theirs}; what both know works, and a new session of the same "
     "version on both sides has all of it"
@@ -39,6 +46,7 @@ class Obedience:
             "interrupt": self._interrupt,
             "model": self._model,
             "mode": self._mode,
+            "narrow": self._narrow,
             "take": self._take,
             "release": self._release,
             "end": self._end,
@@ -57,6 +65,7 @@ class Obedience:
             "protocol": PROTOCOL,
             "client": client.name,
             **it.session.facts(),
+            "chosen": it.ceilings.chosen,
             "generation": it.audience.generation,
             "number": it.audience.number,
             "state": it.facts(),
@@ -123,6 +132,14 @@ class Obedience:
         how, body = read_answer(question, said.get("decision"), bypass=it.session.bypass)
         if changes_mode(body):
             it.roles.drives(client)  # as for a frame `mode`: whoever drives is not surprised by a wider session
+            updates = body["updatedPermissions"] if isinstance(body["updatedPermissions"], list) else ()
+            modes = [str(one["mode"]) for one in updates if isinstance(one, dict) and "mode" in one]
+            if not all(it.ceilings.allow(client.number, mode) for mode in modes):
+                raise RefusedError(
+                    "wider", f"another frontend lets this session be in no wider mode than {it.ceilings.mode}"
+                )
+        if changes_mode(body) or (how == "allow" and question.request.get("tool_name") == PLANNED):
+            self._lift(client)
         it.settle(named, client.name, how, body)
         return True
 
@@ -143,10 +160,81 @@ class Obedience:
 
     def _mode(self, client: Client, said: Said, mark: str) -> bool:
         self._it.roles.drives(client)
-        self._allowed(said.get("mode"))
-        body = {"subtype": "set_permission_mode", "mode": said.get("mode")}
-        self._it.request(body, Request(client, mark, "set_permission_mode"))
+        self._choose(said, Request(client, mark, "set_permission_mode"))
         return False
+
+    def _choose(self, said: Said, request: Request, body: Said = NO_BODY) -> None:
+        """The mode that a driver chooses holds as far as others let it; its own ceiling is its own to lift."""
+        mode, ceilings, client = said.get("mode"), self._it.ceilings, request.client
+        assert client is not None
+        self._allowed(mode)
+        undo = self._undo(client, FLAGS, "told_mode")
+        ceilings.chosen = "default" if mode == "manual" else str(mode)
+        self._lift(client)
+        self._told(undo, lambda: self._it.tell_mode(request._replace(undo=undo), body))
+
+    def _lift(self, client: Client) -> None:
+        brought = self._it.ceilings.of(client.number, FLAGS)
+        self._it.ceilings.bring(client.number, FLAGS, brought._replace(mode=""))
+
+    def _undo(self, client: Client, door: str, told: str) -> Callable[[], None]:
+        """What puts back what is chosen, and what a client forbids, where the conversation was not told it."""
+        ceilings, audience = self._it.ceilings, self._it.audience
+        chosen, brought = ceilings.chosen, ceilings.of(client.number, door)
+
+        def undo() -> None:
+            ceilings.chosen = chosen
+            if client.number in audience.clients:
+                ceilings.bring(client.number, door, brought)
+            setattr(ceilings, told, None)
+            self._it.keep()
+
+        return undo
+
+    @staticmethod
+    def _told(undo: Callable[[], None], tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except RefusedError:
+            undo()
+            raise
+
+    def _narrow(self, client: Client, said: Said, mark: str) -> bool:
+        """What a client forbids beside the others. It asks for no driver: nobody's rights become more by it."""
+        it, mode = self._it, said.get("mode")
+        it.roles.may_drive(client)
+        if mode is not None and mode not in NARROWEST_FIRST:
+            raise FrameError(f"narrow has `mode`, one of {', '.join(NARROWEST_FIRST)}")
+        undo = self._undo(client, FLAGS, "told_rules" if mode is None else "told_mode")
+        more = Ceiling(str(mode)) if mode is not None else Ceiling("", *_rules(said))
+        it.ceilings.bring(client.number, FLAGS, it.ceilings.of(client.number, FLAGS).and_also(more))
+        if mode is not None and it.ceilings.mode != it.ceilings.told_mode:
+            request = Request(client, mark, "set_permission_mode", undo=undo)
+            self._told(undo, lambda: it.tell_mode(request))
+        elif mode is None and it.ceilings.rules != it.ceilings.told_rules:
+            request = Request(client, mark, "apply_flag_settings", undo=undo)
+            self._told(undo, lambda: it.tell_rules({}, request))
+        else:
+            return True
+        return False
+
+    def _settings(self, client: Client, settings: object, request: Request) -> None:
+        """Of a client's settings what narrows, and the effort; all clients' rules are told beside each other."""
+        it = self._it
+        if not isinstance(settings, dict):
+            raise FrameError("apply_flag_settings has `settings`, an object")
+        permissions = settings.get("permissions")
+        given = permissions if isinstance(permissions, dict) else {}
+        others = [key for key in settings if settings[key] and key not in SETTINGS]
+        others += [f"permissions.{key}" for key in given if given[key] and key not in ("deny", "ask")]
+        if others or (permissions and not given):
+            what = ", ".join(map(printable, others)) or "permissions"
+            raise RefusedError("wider", f"a session that lives takes no settings but deny, ask and effort: {what}")
+        passed = {key: settings[key] for key in settings if key == "effortLevel"}
+        undo = self._undo(client, SAID, "told_rules")
+        if given:
+            it.ceilings.bring(client.number, SAID, Ceiling("", *_rules(given)))
+        self._told(undo, lambda: it.tell_rules(passed, request._replace(undo=undo)))
 
     def _allowed(self, mode: object) -> None:
         if not isinstance(mode, str):
@@ -178,16 +266,18 @@ class Obedience:
             it.roles.may_drive(client)
         else:
             it.roles.drives(client)
-        if body["subtype"] == "set_permission_mode":
-            self._allowed(body.get("mode"))
         brings = body["subtype"] == "initialize" and (body.get("hooks") or body.get("sdkMcpServers"))
         if brings and not client.knows("ask"):
             raise RefusedError("bad-frame", "hooks and servers of a client need `ask` in what it knows")
-        it.request(body, Request(client, mark, body["subtype"], body=True))
+        request = Request(client, mark, body["subtype"], body=True)
+        if body["subtype"] == "set_permission_mode":
+            self._choose(body, request, body)
+        elif body["subtype"] == "apply_flag_settings":
+            self._settings(client, body.get("settings"), request)
+        else:
+            it.request(body, request)
         if body["subtype"] == "initialize":
             it.asks.brought(client, body)
-        if body["subtype"] == "apply_flag_settings" and _narrows(body.get("settings")):
-            it.narrower = client
         if body["subtype"] == "interrupt":
             it.settle_all(client.name, "interrupt")
         return False
@@ -207,7 +297,11 @@ class Obedience:
         return True
 
 
-def _narrows(settings: object) -> bool:
-    """Whether the settings of a request have rules that narrow."""
-    permissions = settings.get("permissions") if isinstance(settings, dict) else None
-    return isinstance(permissions, dict) and bool(permissions.get("deny") or permissions.get("ask"))
+def _rules(said: Said) -> list[tuple[str, ...]]:
+    """The rules that deny, and those that ask. FrameError for what is no list of rules."""
+    found = [said.get(key) or () for key in ("deny", "ask")]
+    if not all(isinstance(rules, list | tuple) and all(isinstance(rule, str) for rule in rules) for rules in found):
+        raise FrameError("`deny` and `ask` are lists of rules")
+    if sum(map(len, found)) > RULES:
+        raise RefusedError("too-many", f"a client brings at most {RULES} rules")
+    return [tuple(rules) for rules in found]

@@ -5,7 +5,7 @@ MCP servers that live in it. Nothing ever runs unjudged because somebody left: w
 call, the call is denied.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shim.core.bridge.client import Client
@@ -20,12 +20,16 @@ TOO_MANY = "too many requests wait for the frontend already"
 
 
 class Request(NamedTuple):
-    """`client` is None for the hub's own, `identity` the frame's id. `body`: the client wants the whole answer."""
+    """`client` is None for the hub's own, `identity` the frame's id. `body`: the client wants the whole answer.
+
+    `undo` is to be called where the conversation refuses it.
+    """
 
     client: Client | None
     identity: str
     subtype: str
     body: bool = False
+    undo: Callable[[], None] | None = None
 
 
 class Requests:
@@ -46,6 +50,10 @@ class Requests:
     def waits(self, client: Client, identity: str) -> bool:
         """Whether a frame of a client waits for its answer."""
         return any(each.client is client and each.identity == identity for each in self._open.values())
+
+    def pending(self, subtype: str) -> bool:
+        """Whether a request of this kind has no answer yet."""
+        return any(each.subtype == subtype for each in self._open.values())
 
     def answered(self, response: Mapping[str, Any]) -> Request | None:
         """Whose answer the body of a control_response is; None if nobody of us asked."""

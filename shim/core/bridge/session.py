@@ -1,9 +1,11 @@
 """The facts of a session that its hub knows, and where it stands (background page, section 3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 from shim.core.claude.permissions import DESCRIBING, QUESTION
+from shim.core.policy.sources import NARROWEST_FIRST
 from shim.core.reading.account import printable
 from shim.core.reading.lines import INBOUND_BYTES
 
@@ -54,6 +56,85 @@ class Session(NamedTuple):
             "pid": self.pid,
             "version": self.version,
         }
+
+
+class Ceiling(NamedTuple):
+    """What somebody forbids beyond the session: all modes wider than `mode` ("": none), and calls by rules."""
+
+    mode: str = ""
+    deny: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+
+    def and_also(self, other: "Ceiling") -> "Ceiling":
+        """What both forbid."""
+        modes = [mode for mode in (self.mode, other.mode) if mode]
+        return Ceiling(
+            narrowest(modes) if modes else "",
+            tuple(dict.fromkeys((*self.deny, *other.deny))),
+            tuple(dict.fromkeys((*self.ask, *other.ask))),
+        )
+
+
+NOTHING = Ceiling()
+
+
+def narrowest(modes: Iterable[str]) -> str:
+    """The mode that lets least run; one that nobody knows is taken for the widest."""
+    return min(modes, key=lambda mode: NARROWEST_FIRST.index(mode) if mode in NARROWEST_FIRST else len(NARROWEST_FIRST))
+
+
+class Ceilings:
+    """What the clients of a session forbid, each for as long as it is here, and what is chosen below that.
+
+    A client brings ceilings by several doors, and those of all doors and all clients hold at once. What one has brought
+    that went holds until it is `released`: its turn, or its message in the queue, was accepted under it.
+
+    `chosen` is the mode without anybody's ceiling. `told` is what the conversation was told last; None: nobody knows.
+    """
+
+    def __init__(self, mode: str) -> None:
+        self.chosen = mode
+        self.told_mode: str | None = mode
+        self.told_rules: tuple[tuple[str, ...], tuple[str, ...]] | None = ((), ())
+        self._here: dict[tuple[int, str], Ceiling] = {}
+        self._gone = NOTHING
+
+    @property
+    def mode(self) -> str:
+        """The mode that is to hold."""
+        return narrowest(mode for mode in (self.chosen, self._whole.mode) if mode)
+
+    @property
+    def rules(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Those that deny and those that ask."""
+        whole = self._whole
+        return whole.deny, whole.ask
+
+    @property
+    def _whole(self) -> Ceiling:
+        return reduce(Ceiling.and_also, self._here.values(), self._gone)
+
+    def of(self, client: int, door: str) -> Ceiling:
+        return self._here.get((client, door), NOTHING)
+
+    def allow(self, client: int, mode: str) -> bool:
+        """Whether the ceilings of everybody but a client let a mode be."""
+        others = [brought.mode for (owner, _), brought in self._here.items() if owner != client and brought.mode]
+        return narrowest([mode, *others, *filter(None, [self._gone.mode])]) == mode
+
+    def bring(self, client: int, door: str, ceiling: Ceiling) -> None:
+        """A client's ceiling, in the place of what it brought by this door."""
+        self._here[client, door] = ceiling
+
+    def left(self, client: int) -> None:
+        """A client has gone."""
+        for key in [key for key in self._here if key[0] == client]:
+            self._gone = self._gone.and_also(self._here.pop(key))
+
+    def released(self) -> bool:
+        """Nothing runs or waits any more that was asked for under what is gone; whether that changes anything."""
+        gone, self._gone = self._gone, NOTHING
+        return gone != NOTHING
 
 
 def brief(text: object) -> str:

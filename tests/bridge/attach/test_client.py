@@ -261,8 +261,7 @@ def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(living):
         done = running.hang_up()
     assert responses(done)["r1"]["response"]["current_permission_mode"] == "plan"
     assert [line["type"] for line in done.lines] == ["control_response"]
-    with connect_blocking(one.session, living.variables, role=WATCH) as watcher:
-        assert watcher.welcome["mode"] == "default"
+    living.in_mode(one, "default")
 
 
 def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(living):
@@ -346,3 +345,21 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
         gate.open()
         living.until(watcher, "state")
         assert watcher.welcome["mode"] == "plan"
+
+
+def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(living):
+    plans = ["hear", "plan"]
+    living.vendor(HELLO, ["hear", "one"], turn("First."), plans, ["hear", "two"], turn("Second."), STAYS)
+    one, _ = begun(living)
+    with talk(living, "--resume", one.session, "--permission-mode", "plan") as first:
+        first.say(request("r1", "initialize"))
+        first.read_until(b"r1")
+        with talk(living, "--resume", one.session, "--permission-mode", "plan") as second:
+            second.say(request("r1", "initialize"))
+            second.read_until(b"r1")
+            first.hang_up()
+            second.say(user("two"))
+            second.read_until(b"Second.")
+            living.in_mode(one, "plan")
+            second.hang_up()
+    living.in_mode(one, "default")
