@@ -11,7 +11,7 @@ from shim.commands.help.plain import PlainCommand
 
 app = typer.Typer(
     name="bridge",
-    help="Sessions that live on their own: see and drive them.",
+    help="Sessions that live on their own: see and drive them.\n\nExample: shim bridge list",
     cls=Grouped,
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -1,6 +1,7 @@
 """Sessions that live on their own, as a table for a person."""
 
 import os
+import re
 from collections.abc import Sequence
 from io import StringIO
 from shutil import get_terminal_size
@@ -13,6 +14,10 @@ from shim.bridge.registry import Registered
 from shim.core.reading.account import printable
 from shim.story.terminal.console import PIPE_COLUMNS
 
+FOLDER_COLUMNS = 100  # of a terminal; on a narrower one the folders would leave no room for what a session waits for
+NAME_PART = 5  # of the terminal's width, one part in so many is a name's
+# What Markdown makes bold. `src/**/*.py` is none.
+_BOLD = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")
 STYLES = {"working": "cyan", "blocked": "yellow", "done": "green", "failed": "red", "stopped": "dim"}
 
 
@@ -25,23 +30,30 @@ def none(*, everything: bool) -> str:
 def drawn(found: Sequence[Registered]) -> str:
     """The table; on a terminal it has colours and the terminal's width."""
     terminal = os.isatty(1)
+    width = get_terminal_size().columns if terminal else PIPE_COLUMNS
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("ID", "STATE", "VENDOR", "NAME", "WAITS FOR", "FOLDER"):
-        table.add_column(column, no_wrap=column in ("ID", "STATE", "VENDOR"), overflow="fold")
+    for column in ("ID", "STATE", "VENDOR"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("NAME", no_wrap=True, overflow="ellipsis", max_width=max(width // NAME_PART, 1))
+    table.add_column("WAITS FOR", overflow="fold")
+    if width >= FOLDER_COLUMNS:
+        table.add_column("FOLDER", overflow="fold")
     for one in found:
         facts, state = one.facts, one.facts["state"]
         living = "" if one.alive else " (ended)"
         waits = facts.get("needs") or facts.get("waitingFor") or ""
         cells = (one.id, Text(state + living, style=STYLES.get(state, "")), facts.get("vendor"), facts.get("name"))
-        table.add_row(*map(_cell, (*cells, waits, _home(facts["cwd"]))))
+        row = (*cells, waits, _home(facts["cwd"]))
+        table.add_row(*map(_cell, row[: len(table.columns)]))
     kept = StringIO()
-    width = get_terminal_size().columns if terminal else PIPE_COLUMNS
     Console(file=kept, force_terminal=terminal, width=width, highlight=False, emoji=False).print(table)
     return "\n".join(line.rstrip() for line in kept.getvalue().splitlines()) + "\n"
 
 
 def _cell(value: object) -> Text:
-    return value if isinstance(value, Text) else Text(" ".join(printable(str(value or "")).split()))
+    if isinstance(value, Text):
+        return value
+    return Text(_BOLD.sub(r"\1", " ".join(printable(str(value or "")).split())))
 
 
 def _home(folder: str) -> str:

@@ -14,7 +14,7 @@ from shim.story.terminal.progress import progress
 
 app = typer.Typer(
     name="cast",
-    help="List, add up, verify, redact and cut recordings.",
+    help="List, add up, verify, redact and cut recordings.\n\nExample: shim cast list ~/casts",
     cls=Grouped,
     no_args_is_help=True,
     rich_markup_mode=None,

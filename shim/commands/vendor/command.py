@@ -23,7 +23,7 @@ SHOWN = 40  # of one sort of findings or notes; --json has them all
 
 app = typer.Typer(
     name="vendor",
-    help="Draft and check a vendor of your own.",
+    help="Draft and check a vendor of your own.\n\nExample: shim vendor draft run.ndjson",
     cls=Grouped,
     no_args_is_help=True,
     rich_markup_mode=None,

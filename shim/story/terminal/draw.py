@@ -75,6 +75,7 @@ class Drawing:
         self._depths: dict[str, int] = {}
         self._running = Bounded[int, str](NESTED)
         self._asked: dict[str, float] = {}
+        self._head = ""  # the call that was drawn last, in one line
         self._last: tuple[str, int] = "", 0  # the kind and the step that were drawn last
         self._answered = False  # a model has said or called something
         self._drove = ""  # the client that drove last
@@ -198,7 +199,7 @@ class Drawing:
             self._paper.line(Text(line, style="dim"), indent + INDENT)
         if step.name == "TodoWrite":
             self._todos(step, indent + INDENT)
-        self._last = "call", step.number
+        self._last, self._head = ("call", step.number), shown_call(step)
         self._running[step.number] = name_of(step)
         self._wait()
 
@@ -262,15 +263,14 @@ class Drawing:
             self._paper.line(Text(line, style=style), indent)
 
     def _question(self, step: Step) -> None:
-        self._space("question", step)
         if len(self._asked) < NESTED:
             self._asked[step.call] = step.at
-        what = (
-            "it asks you"
-            if step.name == ASKS and self._asks
-            else f"may it run {asked_call(step) if self._asks else shown_call(step)}"
-        )
-        self._paper.line(Text("? ", style="yellow").append(what), self._indent(step))
+        told = asked_call(step) if self._asks else shown_call(step)
+        # Its call stands right above in full, and the question itself where the person types.
+        if self._paper.typed is None or self._last[0] != "call" or self._head != told:
+            self._space("question", step)
+            what = "it asks you" if step.name == ASKS and self._asks else f"may it run {told}"
+            self._paper.line(Text("? ", style="yellow").append(what), self._indent(step))
         for line in whole(step) if self._asks else ():
             self._paper.line(line, self._indent(step) + INDENT)
 

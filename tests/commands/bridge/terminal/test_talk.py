@@ -132,6 +132,14 @@ def test_a_long_command_is_shown_once_in_full_and_its_rule_not_again(sitting):
     assert "a always allow exactly this in this session" in sitting.shown
 
 
+def test_a_question_right_behind_its_call_stands_once_where_the_keys_are(sitting):
+    sitting.line(said(call("t", "Bash", command="make all")))
+    sitting.ask("Bash", command="make all")
+    assert sitting.shown.count("make all") == 3, "the call, the question, and the rule that always allows it"
+    sitting.ask("Bash", "q2", command="make none")
+    assert sitting.shown.count("? may it run Bash make none") == 1, "another call is named"
+
+
 def test_a_key_that_was_on_its_way_when_the_question_came_answers_nothing(sitting):
     sitting.take(question(command="ls"))
     sitting.wait(GRACE_SECONDS / 2)
