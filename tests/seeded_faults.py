@@ -75,7 +75,7 @@ AREAS = {
     "settings": "config find_program environment policy claude_settings files setup transcript threats",
     "exports": "export_any export_atif export_otel export_html trace story",
     "doctor": "doctor versions drift",
-    "person": "run question explain setup",
+    "person": "run answering explain setup",
     "joined": "own_turns frontend narrower client_rules deaf control client",
     "bridge": "hub hub_machine deaf client_rules session",
     "doors": "meant stop acts background session_doors doctor_bridge",

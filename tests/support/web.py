@@ -26,7 +26,11 @@ QUESTION = {
     "tool_name": "Bash",
     "input": {"command": "rm -r build"},
     "tool_use_id": "t1",
-    "permission_suggestions": [{"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "rm:*"}]}],
+    "permission_suggestions": [
+        {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "rm:*"}]},
+        {"type": "addDirectories", "directories": ["/etc"], "destination": "session"},
+        {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
+    ],
 }
 
 
@@ -74,7 +78,7 @@ class Client:
         self._drive = drive
         self._into, self._out_of = anyio.create_memory_object_stream[dict[str, Any]](100_000)
         about = {"session": host.facts["session"], "generation": 1, "number": len(host.lines), "driver": host.driver}
-        about["client"] = "web"
+        about |= {"client": "web", "cwd": host.facts["cwd"]}
         about |= {"questions": list(host.questions), "name": host.facts["name"], "state": {"state": "working"}}
         about |= {key: host.facts[key] for key in ("model", "mode", "bypass") if key in host.facts}
         initialize = {"secret": 1, "models": host.facts.get("models", [])}

@@ -9,11 +9,13 @@ from uuid import uuid4
 
 import anyio
 
+from shim.bridge.answering import decided
 from shim.bridge.gateway.drawing import clean
 from shim.bridge.gateway.gate import Refused
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.streams import Frame, frames
 from shim.bridge.link import HostGoneError
+from shim.core.errors import FrontendError
 
 ANSWER_SECONDS = 10.0  # for a host's word; it says it in milliseconds
 ENDED = "the session has ended"
@@ -79,15 +81,16 @@ async def answer(hosts: Hosts, session: str, question: str, body: Mapping[str, A
     try:
         with anyio.fail_after(ANSWER_SECONDS):
             async with hosts.connect(session, drive=True, replay=False, partial=False) as link:
-                me, sent, gone = "", False, False
+                me, cwd, sent, gone = "", "", False, False
                 async for heard in frames(link):
                     said, about = heard.said, heard.said.get("question") == question
                     if heard.kind == "welcome":
-                        me, gone = str(said.get("client")), question not in said.get("questions", ())
+                        me, cwd = str(said.get("client")), str(said.get("cwd") or "")
+                        gone = question not in said.get("questions", ())
                     asked = heard.kind == "question" and about
                     if not sent and (asked or gone):
                         # An answer to what is not open is said too: the host knows who settled it, and how.
-                        decision = _decision(body, said["request"] if asked else {})
+                        decision = _decision(body, said["request"] if asked else {}, cwd)
                         await link.send({"kind": "answer", "id": mark, "question": question, "decision": decision})
                         sent = True
                     if heard.kind == "settled" and about and (gone or said.get("by") != me):
@@ -100,22 +103,19 @@ async def answer(hosts: Hosts, session: str, question: str, body: Mapping[str, A
     raise Refused(409, ENDED)
 
 
-def _decision(body: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of an answer to Claude's request."""
-    given, message = body.get("input"), body.get("message")
-    changed = {"content" if request.get("subtype") == "elicitation" else "updatedInput": given}
-    if request.get("subtype") == "elicitation":
-        return (
-            {"action": "accept", **(changed if given else {})} if body["behavior"] == "allow" else {"action": "decline"}
+def _decision(body: Mapping[str, Any], request: Mapping[str, Any], cwd: str) -> dict[str, Any]:
+    """The body of an answer to Claude's request. Refused for words that do not go together."""
+    try:
+        return decided(
+            body["behavior"],
+            request,
+            cwd,
+            message=text(body, "message", needed=False, most=TEXT_CHARACTERS),
+            given=body.get("input"),
+            always=body.get("always") is True,
         )
-    if body["behavior"] == "deny":
-        return {"behavior": "deny", **({"message": message} if message else {})}
-    decision = {"behavior": "allow", **(changed if given is not None else {})}
-    if body.get("always") is True and request:
-        if not request.get("permission_suggestions"):
-            raise Refused(400, "this question cannot be answered for always")
-        decision["updatedPermissions"] = request["permission_suggestions"]
-    return decision
+    except FrontendError as error:
+        raise Refused(400, clean(str(error))) from None
 
 
 def text(body: Mapping[str, Any], key: str, *, needed: bool = True, most: int = NAME_CHARACTERS) -> str:

@@ -44,7 +44,7 @@ Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ende
                      step of that agent, with any result, and with a `gap`
             question {question: its id, kind: permission|ask|elicitation, tool, at, main?, fields?: [[name, text]],
                      diff?, message?, reason?, path?, asked?: Claude's questions with their options, schema?,
-                     always?: [what would be allowed for always, in words]}
+                     always?: [the rules that always allows in this session]}
             settled  {question, by, how: allow|deny|timeout|interrupt|cancelled|ended}
             state    {state, status, waitingFor, needs, detail}          driver   {client: a name, or null}
             mode     {mode}: the permission mode is this one now

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
+from shim.bridge import answering
 from shim.core.reading.account import printable
 from shim.story.export.html import drawn
 from shim.story.export.sheets import Exported, Sheet
-from shim.story.figures import spelled_short
 from shim.story.steps import MAIN, plainly_asked
 from shim.story.story import Change, Story
 from shim.story.unified_diff import WHOLE, diff_of, said_by_diff
@@ -114,8 +114,11 @@ def step_of(sheet: Sheet) -> dict[str, Any]:
     return drawn(sheet, TREE_BYTES)[0]
 
 
-def question_of(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of it is printable."""
+def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, Any]:
+    """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of it is printable.
+
+    `always` are the rules that the answer "always" allows in this session, `cwd` its folder.
+    """
     tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
     given = request.get("input")
     arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
@@ -127,7 +130,6 @@ def question_of(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
     fields = [(printable(key), _text(value)) for key, value in left[:FIELDS]]
     if len(left) > FIELDS:
         fields.append(("…", _text(dict(left[FIELDS:]))))
-    suggestions = request.get("permission_suggestions")
     told = {
         "question": name,
         "kind": "ask" if asked else "elicitation" if request.get("subtype") == "elicitation" else "permission",
@@ -140,36 +142,9 @@ def question_of(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         "path": _text(request.get("blocked_path") or ""),
         "asked": clean(asked) if isinstance(asked, list) else None,
         "schema": clean(request.get("requested_schema")),
-        "always": [_always(one) for one in suggestions] if isinstance(suggestions, list) else [],
+        "always": [printable(rule) for rule in answering.question_of(name, request, cwd).rules],
     }
     return {key: value for key, value in told.items() if value or key in ("question", "kind", "tool")}
-
-
-# Where a rule that was allowed for always is kept, in words.
-PLACES = {
-    "session": "in this session",
-    "localSettings": "in this folder",
-    "projectSettings": "for everybody in this project",
-    "userSettings": "everywhere",
-}
-
-
-def _always(suggestion: Any) -> str:
-    """What a suggestion would allow, in words; one of another shape as it is."""
-    try:
-        kind, where = suggestion["type"], PLACES.get(str(suggestion.get("destination")), "")
-        if kind == "addRules" and suggestion["behavior"] == "allow":
-            rules = ((rule["toolName"], rule.get("ruleContent")) for rule in suggestion["rules"])
-            what = ", ".join(f"{tool}({content})" if content else tool for tool, content in rules)
-        elif kind == "setMode":
-            what = f"mode {suggestion['mode']}"
-        elif kind == "addDirectories":
-            what = "folder " + ", ".join(suggestion["directories"])
-        else:
-            return printable(spelled_short(suggestion))
-    except (AttributeError, KeyError, TypeError):
-        return printable(spelled_short(suggestion))
-    return printable(f"{what} {where}".rstrip())
 
 
 def _text(value: Any) -> str:

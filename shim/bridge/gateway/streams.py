@@ -92,6 +92,7 @@ class Drawn(Teller):
         super().__init__(None)
         self._seen = cursor
         self._most = most
+        self._cwd = ""  # the session's folder
         self._drawing = Drawing()
         self._history: dict[int, tuple[Sheet, Cursor]] | None = {}  # by number, the last changed one last
         self._left_out = 0
@@ -104,7 +105,7 @@ class Drawn(Teller):
             yield from self._synced(frame)
         elif frame.kind == "question":
             asked = frame.said.get("request")
-            told = question_of(str(frame.said.get("question")), asked if isinstance(asked, dict) else {})
+            told = question_of(str(frame.said.get("question")), asked if isinstance(asked, dict) else {}, self._cwd)
             yield event("question", orjson.dumps({**told, "at": frame.said.get("at")}))
         elif frame.kind == "gap" and self._history is None:
             # Lines are missing: a drawing that goes on without them would be another one than everybody else's.
@@ -118,6 +119,7 @@ class Drawn(Teller):
 
     def _welcome(self, frame: Frame) -> Iterator[bytes]:
         said, seen = frame.said, self._seen
+        self._cwd = str(said.get("cwd") or "")
         if seen is not None and (seen.generation > said["generation"] or seen.number > said["number"]):
             self._seen = None
             yield event("gap", orjson.dumps({"from": seen.number, "to": said["number"], "reason": "unknown"}))

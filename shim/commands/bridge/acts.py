@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shim.bridge import registry
+from shim.bridge.answering import decided
 from shim.bridge.link import HostGoneError, ask_once, connect_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.start import respawn
@@ -15,7 +16,6 @@ from shim.channels.stamps import fresh_uuid
 from shim.commands.bridge.listing import drawn, none
 from shim.commands.bridge.meant import meant
 from shim.commands.bridge.stop import stop
-from shim.commands.turn.question import ALWAYS, question_of
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import printable
@@ -91,18 +91,16 @@ def answer_question(
         raise typer.BadParameter("give `allow` or `deny`, and before it at most one question", param_hint="ANSWER")
     if behavior == "deny" and (given or always):
         raise typer.BadParameter("--input and --always belong to `allow`", param_hint="--input")
+    if behavior == "allow" and message:
+        raise typer.BadParameter("it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message")
+    changed = _input(given) if given else None
     one = _meant(session)
     if not one.alive:
         raise FrontendError(f"session {one.id} has ended, and asks nothing", hint="`shim bridge list` shows who asks")
-    asked = {} if named and not always else open_questions(one)
+    asked = open_questions(one)
     question = _question(one, asked, *named)
-    decision: dict[str, Any] = {"behavior": behavior}
-    if behavior == "deny" and message:
-        decision["message"] = message
-    if always:
-        decision = _always(one, question, asked.get(question, {}))
-    if given:
-        decision["updatedInput"] = _input(given)
+    request = asked.get(question, {})
+    decision = decided(behavior, request, one.facts["cwd"], message=message, given=changed, always=always)
     frame = {"kind": "answer", "question": question, "decision": decision}
     ours = f"shim bridge answer {fresh_uuid()[:8]}"  # nobody who was here before had this name
     heard = ask_once(one.session, [frame], os.environ, client=ours)
@@ -193,14 +191,6 @@ def _question(one: Registered, asked: Mapping[str, Mapping[str, Any]], named: st
     listed = "\n".join(f"  {question}  {printable(_what(asked[question]))}" for question in found)
     hint = f"name the question: shim bridge answer {one.id} QUESTION allow"
     raise FrontendError(f"session {one.id} asks {len(found)} questions:\n{listed}", hint=hint)
-
-
-def _always(one: Registered, question: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The decision that spares later questions like this one, as `shim run` has it."""
-    meant_by = question_of(question, request, one.facts["cwd"])
-    if not meant_by.always:
-        raise FrontendError(f"no rule is known that would allow what session {one.id} asks", hint="leave --always out")
-    return meant_by.decision(ALWAYS)
 
 
 def _what(request: Mapping[str, Any]) -> str:

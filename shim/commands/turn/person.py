@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from shim.commands.turn.question import WORDS, Question, question_of
+from shim.bridge.answering import WORDS, Question, question_of
 
 ANSWER_BYTES = 4096  # a terminal hands over no longer line
 

@@ -64,6 +64,12 @@ def test_a_question_is_answered_once(web, host):
     assert late.status == 409 and (late.json["by"], late.json["how"]) == ("web", "allow")
 
 
+EXACTLY = {
+    "type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "rm -r build"}], "behavior": "allow",
+    "destination": "session",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("body", "decision"),
     [
@@ -72,7 +78,7 @@ def test_a_question_is_answered_once(web, host):
         ({"behavior": "allow", "input": {"a": 1}}, {"behavior": "allow", "updatedInput": {"a": 1}}),
         (
             {"behavior": "allow", "always": True},
-            {"behavior": "allow", "updatedPermissions": QUESTION["permission_suggestions"]},
+            {"behavior": "allow", "updatedPermissions": [EXACTLY]},
         ),
     ],
 )
@@ -96,10 +102,13 @@ def test_an_answer_to_an_unknown_question_is_404(web, host):
     assert web.post(f"/sessions/{SESSION}/answers", {"question": "q9", "behavior": "allow"}).status == 404
 
 
-def test_what_has_no_suggestion_cannot_be_allowed_for_always(web, host):
-    web.call(host.ask, permission_suggestions=[])
-    body = {"question": "q1", "behavior": "allow", "always": True}
-    assert web.post(f"/sessions/{SESSION}/answers", body).status == 400
+@pytest.mark.parametrize("words", [{"always": True}, {"message": "but quickly"}])
+def test_words_that_do_not_go_with_an_answer_are_refused_and_the_question_stays(web, host, words):
+    """No rule allows a command with a star and no more; the mode and the folder that are suggested are wider."""
+    widest = QUESTION["permission_suggestions"][1:]
+    web.call(host.ask, input={"command": "rm *"}, permission_suggestions=widest)
+    refused = web.post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow", **words})
+    assert refused.status == 400 and refused.json["error"]
     assert host.heard == [] and "q1" in host.questions
 
 

@@ -71,7 +71,7 @@ def test_whatever_is_streamed_obeys_nothing(event):
     JSON | st.fixed_dictionaries({"subtype": TEXT, "tool_name": JSON, "input": JSON, "permission_suggestions": JSON})
 )
 def test_whatever_is_asked_is_shown_and_obeys_nothing(request):
-    told = question_of("q1", request if isinstance(request, dict) else {})
+    told = question_of("q1", request if isinstance(request, dict) else {}, "/repo")
     assert told["question"] == "q1" and not unseen(told)
 
 
@@ -88,48 +88,23 @@ def test_a_broken_line_changes_nothing():
         assert drawing.line(1, line) == [] and drawing.partial(line) is None
 
 
-RULE = {"toolName": "Bash", "ruleContent": "git push:*"}
+def test_always_says_exactly_the_rule_that_it_allows():
+    """Not what is suggested: that is a wider rule, a folder, a mode."""
+    suggested = [
+        {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash", "ruleContent": "git *\u202e"}]},
+        {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
+        {"type": "addDirectories", "directories": ["/a"], "destination": "localSettings"},
+    ]
 
+    def told(**given):
+        request = {"tool_name": "Bash", "input": given, "permission_suggestions": suggested}
+        return question_of("q", request, "/repo").get("always")
 
-@pytest.mark.parametrize(
-    ("suggestion", "words"),
-    [
-        (
-            {"type": "addRules", "behavior": "allow", "destination": "session", "rules": [RULE, {"toolName": "Read"}]},
-            "Bash(git push:*), Read in this session",
-        ),
-        (
-            {"type": "addRules", "behavior": "allow", "destination": "userSettings", "rules": [RULE]},
-            "Bash(git push:*) everywhere",
-        ),
-        (
-            {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
-            "mode acceptEdits in this session",
-        ),
-        (
-            {"type": "addDirectories", "directories": ["/a", "/b"], "destination": "localSettings"},
-            "folder /a, /b in this folder",
-        ),
-    ],
-)
-def test_what_would_be_allowed_for_always_is_said_in_words(suggestion, words):
-    asked = question_of("q", {"tool_name": "Bash", "input": {}, "permission_suggestions": [suggestion]})
-    assert asked["always"] == [words]
-
-
-@pytest.mark.parametrize(
-    "suggestion",
-    [
-        {"type": "addRules", "behavior": "deny", "destination": "session", "rules": [RULE]},
-        {"type": "addRules", "behavior": "allow", "rules": "Bash"},
-        {"type": "new", "words": "\u202egnirts"},
-        ["addRules"],
-        None,
-    ],
-)
-def test_a_suggestion_of_another_shape_is_shown_as_it_is(suggestion):
-    (words,) = question_of("q", {"tool_name": "Bash", "permission_suggestions": [suggestion]})["always"]
-    assert "in this session" not in words and "\u202e" not in words
+    assert told(command="git push") == ["Bash(git push)"]
+    (words,) = told(command="git *")
+    assert words.startswith("Bash(git *") and "\u202e" not in words
+    del suggested[0]
+    assert told(command="git *") is None
 
 
 EDIT = {"old_string": "a", "new_string": "b"}
@@ -149,23 +124,23 @@ EDIT = {"old_string": "a", "new_string": "b"}
     ],
 )
 def test_what_a_diff_does_not_show_of_a_question_is_among_its_fields(name, given):
-    told = question_of("q", {"tool_name": name, "input": given})
+    told = question_of("q", {"tool_name": name, "input": given}, "/repo")
     assert any("EVIL" in value for _, value in told["fields"])
 
 
 def test_what_a_diff_shows_whole_is_said_once():
-    told = question_of("q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}})
+    told = question_of("q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}}, "/repo")
     assert told["fields"] == [("file_path", "a")] and told["diff"] == "@@\n-a\n+b"
-    told = question_of("q", {"tool_name": "MultiEdit", "input": {"file_path": "a", "edits": [EDIT, EDIT]}})
+    told = question_of("q", {"tool_name": "MultiEdit", "input": {"file_path": "a", "edits": [EDIT, EDIT]}}, "/repo")
     assert told["fields"] == [("file_path", "a")]
 
 
 def test_all_that_stays_is_shown_in_a_question():
     old = "\n".join(map(str, range(100)))
     given = {"file_path": "a", "old_string": old, "new_string": old.replace("3\n", "x\n", 1).replace("97", "y")}
-    assert "\n 50\n" in question_of("q", {"tool_name": "Edit", "input": given})["diff"]
+    assert "\n 50\n" in question_of("q", {"tool_name": "Edit", "input": given}, "/repo")["diff"]
 
 
 def test_the_address_that_a_server_sends_somebody_to_is_shown():
     request = {"subtype": "elicitation", "mcp_server_name": "shop", "message": "Log in", "url": "https://a.example"}
-    assert question_of("q", request)["fields"] == [("url", "https://a.example")]
+    assert question_of("q", request, "/repo")["fields"] == [("url", "https://a.example")]

@@ -128,7 +128,7 @@ function permission(entry, failed) {
       deny,
       why,
     ),
-    always.length ? element("p", { class: "hint" }, "Always: ", always.map((one, at) => [at ? ", " : "", element("code", null, one)])) : "",
+    always.length ? element("p", { class: "hint" }, "Always, in this session: ", always.map((one, at) => [at ? ", " : "", element("code", null, one)])) : "",
     denial,
   ];
 }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shim.commands.turn.question import ALWAYS, NO, WORDS, YES, Question, question_of
+from shim.bridge.answering import ALWAYS, ELICITATION, NO, WORDS, YES, Question, question_of
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
 from shim.profiles.rpc.form import answer, questions
@@ -13,8 +13,6 @@ OPEN = 1000  # questions at once; a host asks no more
 KEYS = {"y": YES, "n": NO, "a": ALWAYS}
 # What a line may say where no key can be pressed; the numbers are those of the real one's list (background page, B46).
 LINES = {**WORDS, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
-ELICITATION = "elicitation"
-
 ALWAYS_CHARACTERS = 60  # of a key's words
 
 Request = Mapping[str, Any]
@@ -98,10 +96,7 @@ class Asking:
         self._question, self.form = None, None
         if identity:
             request = self._open[identity]
-            elicited = request.get("subtype") == ELICITATION  # no rule allows what a server asks
-            self._question = (
-                Question(identity, request, (), ()) if elicited else question_of(identity, request, self.cwd)
-            )
+            self._question = question_of(identity, request, self.cwd)
             asked = asked_of(form_of(request))
             self.form = Form(asked) if asked and len({one.text for one in asked}) == len(asked) else None
 

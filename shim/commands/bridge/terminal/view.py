@@ -11,7 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
-from shim.commands.bridge.terminal.asking import ELICITATION, form_of
+from shim.bridge.answering import ELICITATION
+from shim.commands.bridge.terminal.asking import form_of
 from shim.core.bridge.frames import Cursor
 from shim.core.reading.account import counted
 from shim.story.story import Change, Story

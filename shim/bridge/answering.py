@@ -1,0 +1,163 @@
+"""A person's answer to a question of a session, wherever it is given: whether a call may run, and what "always" allows.
+
+"Always" has one meaning at every door: the narrowest rule that is known to let the call run, for this session. A wider
+folder or another mode is never part of it, whatever is suggested with the question.
+"""
+
+import os
+import posixpath
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from shim.core.errors import FrontendError
+from shim.core.policy.acts import CHANGERS, READERS, SHELL
+from shim.core.policy.judge import Judge
+from shim.core.policy.place import Place, below
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rule
+from shim.core.policy.suggestions import INTERACTIVE
+from shim.core.reading.account import printable
+
+YES, NO, ALWAYS = "yes", "no", "always"
+WORDS = {"y": YES, "yes": YES, "n": NO, "no": NO, "a": ALWAYS, "always": ALWAYS}
+DENIED = "The user does not want this call to run."
+ELICITATION = "elicitation"
+
+
+class Question(NamedTuple):
+    """A `can_use_tool` request. `always` are the permission updates that spare later questions; () where none do."""
+
+    identity: str
+    request: Mapping[str, Any]
+    always: tuple[Mapping[str, Any], ...]
+    rules: tuple[str, ...]
+
+    def prompt(self) -> str:
+        """What stands in front of the cursor."""
+        always = f", a = {self.allowed('run')}" if self.always else ""
+        return printable(f"  y = yes, n = no{always}: ").replace("\n", " ")
+
+    def allowed(self, where: str) -> str:
+        """What "always" does; `where` it holds."""
+        return printable(f"always allow {', '.join(self.rules)} in this {where}").replace("\n", " ")
+
+    def decision(self, word: str) -> dict[str, Any]:
+        """The body of the answer for `yes`, `no` or `always`."""
+        if word == NO:
+            return {"behavior": "deny", "message": DENIED}
+        decision: dict[str, Any] = {"behavior": "allow", "updatedInput": self.request.get("input")}
+        if word == ALWAYS and self.always:
+            decision["updatedPermissions"] = list(self.always)
+        return decision
+
+    def answer(self, word: str) -> dict[str, Any]:
+        """The control_response for `yes`, `no` or `always`."""
+        response = {"subtype": "success", "request_id": self.identity, "response": self.decision(word)}
+        return {"type": "control_response", "response": response}
+
+
+def decided(
+    behavior: str,
+    request: Mapping[str, Any],
+    cwd: str,
+    *,
+    message: str = "",
+    given: Mapping[str, Any] | None = None,
+    always: bool = False,
+) -> dict[str, Any]:
+    """The body of an answer in words: `allow` or `deny`. FrontendError for what does not go together.
+
+    `request` is what was asked, {} where it is asked no more: then the host says who settled it. `given` is what runs
+    instead of the input that was asked, or what a form is filled with.
+    """
+    if behavior == "allow" and message:
+        raise FrontendError("a message is told with `deny` alone", hint="leave it out, and say it as the next message")
+    if behavior == "deny" and (always or given is not None):
+        raise FrontendError("another input, and always, belong to `allow`", hint="leave them out")
+    if request.get("subtype") == ELICITATION:
+        if always:
+            raise FrontendError("what a server asks cannot be answered for always", hint="leave always out")
+        if behavior == "deny":
+            return {"action": "decline"}
+        return {"action": "accept", **({"content": given} if given else {})}
+    if behavior == "deny":
+        return {"behavior": "deny", **({"message": message} if message else {})}
+    decision: dict[str, Any] = {"behavior": "allow", **({"updatedInput": given} if given is not None else {})}
+    if always and request:
+        # With another input the rule is about what runs, not about what was asked.
+        question = question_of("", request if given is None else {**request, "input": given}, cwd)
+        if not question.always:
+            raise FrontendError("no rule is known that would allow just what is asked", hint="leave always out")
+        decision["updatedPermissions"] = list(question.always)
+    return decision
+
+
+def question_of(identity: str, request: Mapping[str, Any], cwd: str) -> Question:
+    """The question of a request in a session of the folder `cwd`."""
+    tool, given = str(request.get("tool_name")), request.get("input")
+    if request.get("subtype") == ELICITATION or tool in INTERACTIVE:
+        return Question(identity, request, (), ())  # each of them is a question of its own
+    rule = granting_rule(tool, given if isinstance(given, Mapping) else {}, cwd)
+    if rule is not None:
+        name, bracket, content = rule.partition("(")
+        rules = [{"toolName": name} | ({"ruleContent": content[:-1]} if bracket else {})]
+    else:
+        suggested = request.get("permission_suggestions")
+        # The first of them is enough. A real claude would keep it in a settings file, for other runs too.
+        rules = next(filter(None, map(_rules, suggested)), []) if isinstance(suggested, list) else []
+    return Question(identity, request, (_update(rules),) if rules else (), tuple(map(_spelled, rules)))
+
+
+def _update(rules: list[dict[str, str]]) -> dict[str, Any]:
+    return {"type": "addRules", "rules": rules, "behavior": "allow", "destination": "session"}
+
+
+def _rules(suggestion: Any) -> list[dict[str, str]]:
+    """The rules of a suggestion that allows calls and does nothing else; [] for another one.
+
+    A rule about files would allow more of them than the one that is asked about: a wider folder by another name.
+    """
+    if not isinstance(suggestion, Mapping) or suggestion.get("type") != "addRules":
+        return []
+    rules = suggestion.get("rules")
+    if suggestion.get("behavior") != "allow" or not isinstance(rules, list):
+        return []
+    found = list[dict[str, str]]()
+    for rule in rules:
+        name, content = (rule.get("toolName"), rule.get("ruleContent")) if isinstance(rule, Mapping) else (None, None)
+        if not isinstance(name, str) or not isinstance(content, str | None) or name in READERS or name in CHANGERS:
+            return []
+        found.append({"toolName": name} | ({"ruleContent": content} if content else {}))
+    return found
+
+
+def _spelled(rule: Mapping[str, str]) -> str:
+    return f"{rule['toolName']}({rule['ruleContent']})" if "ruleContent" in rule else rule["toolName"]
+
+
+def granting_rule(tool: str, arguments: Mapping[str, Any], cwd: str) -> str | None:
+    """The narrowest rule of use that lets a call run in the mode default; None where no rule is known to do it."""
+    place = Place(cwd, os.path.expanduser("~"), (), os.path.realpath)
+    for rule in _candidates(tool, arguments, cwd):
+        policy = Policy(place=place, allow=(read_rule(rule),))
+        if Judge(policy, asks_all=True).verdict(tool, arguments, "default").decided == "allow":
+            return rule
+    return None
+
+
+def _candidates(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str]:
+    if tool == SHELL:
+        command = arguments.get("command")
+        exact = isinstance(command, str) and not set(command) & set("*\n")  # a star would allow more than this command
+        return [f"{SHELL}({command})"] if exact else []
+    path = next(
+        (value for key in ("file_path", "notebook_path", "path") if isinstance(value := arguments.get(key), str)), ""
+    )
+    if tool in CHANGERS or tool in READERS:
+        kind = "Edit" if tool in CHANGERS else "Read"
+        path = posixpath.normpath(posixpath.join(cwd, path))
+        return [f"{kind}(./**)"] if below(path, cwd) else [f"{kind}(/{path})"] if not set(path) & set("*?[!\\") else []
+    url = arguments.get("url")
+    host = urlsplit(url).hostname if tool == "WebFetch" and isinstance(url, str) else None
+    return [f"WebFetch(domain:{host})"] if host else [tool]

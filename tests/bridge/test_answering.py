@@ -1,0 +1,135 @@
+"""What the answer "always" allows, and which rule a denied call would have needed."""
+
+import json
+
+import pytest
+
+from shim.bridge.answering import decided, granting_rule, question_of
+from shim.core.errors import FrontendError
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "rule"),
+    [
+        ("Bash", {"command": "touch x"}, "Bash(touch x)"),
+        ("Bash", {"command": "a && b | c"}, "Bash(a && b | c)"),
+        ("Bash", {"command": "rm *"}, None),  # as a rule it would allow more than this command
+        ("Bash", {"command": "a\nb"}, None),
+        ("Bash", {"command": "touch x", "directory": "/elsewhere"}, None),
+        ("Write", {"file_path": "/repo/a/b"}, "Edit(./**)"),
+        ("Edit", {"file_path": "a"}, "Edit(./**)"),
+        ("Write", {"file_path": "/other/b"}, "Edit(//other/b)"),
+        ("Write", {"file_path": "/other/[b]"}, None),
+        ("Write", {"file_path": "/repo/.git/config"}, None),  # no rule allows it
+        ("Read", {"file_path": "/etc/hosts"}, "Read(//etc/hosts)"),
+        ("WebFetch", {"url": "https://a.example/x"}, "WebFetch(domain:a.example)"),
+        ("mcp__s__t", {"x": 1}, "mcp__s__t"),
+        ("Write", {"file_path": 3}, None),
+    ],
+)
+def test_the_rule_that_lets_a_call_run_lets_no_more_run_than_it_says(tool, arguments, rule):
+    assert granting_rule(tool, arguments, "/repo") == rule
+
+
+def asked(**request):
+    return question_of("q", {"subtype": "can_use_tool", **request}, "/repo")
+
+
+def updates(question):
+    return question.answer("always")["response"]["response"]["updatedPermissions"]
+
+
+def test_always_holds_for_this_run_only_whatever_a_real_claude_suggests():
+    suggested = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "touch *"}], "behavior": "allow"}
+    question = asked(tool_name="Bash", input={}, permission_suggestions=[suggested | {"destination": "localSettings"}])
+    assert updates(question) == [suggested | {"destination": "session"}]
+    assert "a = always allow Bash(touch *) in this run" in question.prompt()
+
+
+def test_where_no_rule_would_do_always_is_not_offered():
+    question = asked(tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[])
+    assert "always" not in question.prompt()
+    assert "updatedPermissions" not in json.dumps(question.answer("always"))
+
+
+def test_a_question_cannot_command_the_terminal():
+    assert "\x1b" not in asked(tool_name="Bash", input={"command": "a\x1b]0;x\x07"}).prompt()
+
+
+FOLDER = {"type": "addDirectories", "directories": ["/etc"], "destination": "session"}
+MODE = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+RULE = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash", "ruleContent": "rm:*"}]}
+
+
+@pytest.mark.parametrize(
+    "suggested",
+    [
+        FOLDER, MODE, {**RULE, "behavior": "deny"}, {**RULE, "rules": "Bash"}, {**RULE, "rules": [None]},
+        {**RULE, "rules": [{"toolName": "Read", "ruleContent": "//etc/**"}]}, {"type": "new"}, ["addRules"], None,
+        {**RULE, "rules": [{"toolName": "Bash", "ruleContent": 1}]},
+    ],
+)  # fmt: skip
+def test_always_widens_no_folder_and_no_mode(suggested):
+    """Not even where no rule is known: `rm *` has none."""
+    question = asked(tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[suggested])
+    assert (question.always, question.rules) == ((), ())
+    question = asked(
+        tool_name="Bash", input={"command": "rm *"}, permission_suggestions=[suggested, {**RULE, "mode": "plan"}]
+    )
+    assert updates(question) == [{**RULE, "destination": "session"}] and question.rules == ("Bash(rm:*)",)
+
+
+@pytest.mark.parametrize(
+    "request_", [{"tool_name": "ExitPlanMode"}, {"tool_name": "AskUserQuestion"}, {"subtype": "elicitation"}]
+)
+def test_what_is_a_question_of_its_own_is_never_answered_for_always(request_):
+    assert asked(input={}, **request_).always == ()
+
+
+ASKED = {
+    "subtype": "can_use_tool",
+    "tool_name": "Bash",
+    "input": {"command": "touch x"},
+    "permission_suggestions": [MODE],
+}
+FORM = {"subtype": "elicitation", "message": "Which city?"}
+
+
+def exactly(command):
+    rule = {"toolName": "Bash", "ruleContent": command}
+    return [{"type": "addRules", "rules": [rule], "behavior": "allow", "destination": "session"}]
+
+
+@pytest.mark.parametrize(
+    ("request_", "words", "decision"),
+    [
+        (ASKED, {"behavior": "allow"}, {"behavior": "allow"}),
+        (ASKED, {"behavior": "allow", "always": True}, {"behavior": "allow", "updatedPermissions": exactly("touch x")}),
+        (
+            ASKED,
+            {"behavior": "allow", "always": True, "given": {"command": "ls"}},
+            {"behavior": "allow", "updatedInput": {"command": "ls"}, "updatedPermissions": exactly("ls")},
+        ),
+        (ASKED, {"behavior": "deny", "message": "no"}, {"behavior": "deny", "message": "no"}),
+        ({}, {"behavior": "allow", "always": True}, {"behavior": "allow"}),
+        (FORM, {"behavior": "allow", "given": {"city": "Oslo"}}, {"action": "accept", "content": {"city": "Oslo"}}),
+        (FORM, {"behavior": "deny", "message": "no"}, {"action": "decline"}),
+    ],
+)
+def test_an_answer_in_words_is_one_decision_at_every_door(request_, words, decision):
+    assert decided(request=request_, cwd="/repo", **words) == decision
+
+
+@pytest.mark.parametrize(
+    ("request_", "behavior", "words", "why"),
+    [
+        (ASKED, "allow", {"message": "but quickly"}, "a message is told with `deny` alone"),
+        (ASKED, "deny", {"always": True}, "belong to `allow`"),
+        (ASKED, "deny", {"given": {}}, "belong to `allow`"),
+        (FORM, "allow", {"always": True}, "cannot be answered for always"),
+        ({**ASKED, "input": {"command": "rm *"}}, "allow", {"always": True}, "no rule is known"),
+    ],
+)
+def test_words_that_do_not_go_together_are_no_answer(request_, behavior, words, why):
+    with pytest.raises(FrontendError, match=why):
+        decided(behavior, request_, "/repo", **words)
