@@ -14,6 +14,7 @@ from shim.bridge.gateway.tokens import Role, TokenFile
 from shim.core.reading.account import printable
 
 BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
+OPEN_BYTES = 4096  # of a request before a token is known: anybody may send it, on every connection at once
 OPEN = frozenset(("/", "/openapi.json", "/login"))  # what has nothing of a session in it
 ASSETS = "/assets/"
 METHODS = frozenset(("GET", "POST"))
@@ -107,7 +108,7 @@ class Gate:
         try:
             visitor = self._judge(scope)
             scope.setdefault("state", {})["visitor"] = visitor
-            await self._app(scope, _limited(receive), bound)
+            await self._app(scope, _limited(receive, OPEN_BYTES if visitor is None else BODY_BYTES), bound)
         except Refused as refusal:
             if not begun:
                 await refuse(bound, refusal)
@@ -124,7 +125,7 @@ class Gate:
         open_to_all = path in OPEN or path.startswith(ASSETS)
         self._check_sender(headers, page=open_to_all and method != "POST")
         if method == "POST":
-            _check_body(headers)
+            _check_body(headers, OPEN_BYTES if open_to_all else BODY_BYTES)
         if open_to_all:
             return None
         visitor, by_cookie = self._visitor(headers)
@@ -211,25 +212,25 @@ def _headers(scope: Scope) -> dict[bytes, str]:
     return found
 
 
-def _check_body(headers: Mapping[bytes, str]) -> None:
+def _check_body(headers: Mapping[bytes, str], most: int) -> None:
     kind, _, more = headers.get(b"content-type", "").partition(";")
     if kind.strip().lower() != "application/json" or more.strip().lower() not in ("", "charset=utf-8"):
         raise Refused(415, "a POST must have the Content-Type application/json")
     length = headers.get(b"content-length", "0")
-    if not length.isascii() or not length.isdigit() or int(length[:12]) > BODY_BYTES:
-        raise Refused(413, f"a request may have at most {BODY_BYTES:,} bytes")
+    if not length.isascii() or not length.isdigit() or int(length[:12]) > most:
+        raise Refused(413, f"a request may have at most {most:,} bytes")
 
 
-def _limited(receive: Receive) -> Receive:
-    """Take no more of a body than BODY_BYTES, whatever its length was said to be."""
+def _limited(receive: Receive, most: int) -> Receive:
+    """Take no more of a body than `most` bytes, whatever its length was said to be."""
     size = 0
 
     async def limited() -> Message:
         nonlocal size
         message = await receive()
         size += len(message.get("body", b""))
-        if size > BODY_BYTES:
-            raise Refused(413, f"a request may have at most {BODY_BYTES:,} bytes")
+        if size > most:
+            raise Refused(413, f"a request may have at most {most:,} bytes")
         return message
 
     return limited

@@ -355,6 +355,15 @@ def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
     assert sent < 32 * BODY_BYTES and host.heard == []  # the rest waited in the buffers of the system
 
 
+@pytest.mark.parametrize("said", ["Content-Length: 5000", "Transfer-Encoding: chunked"])
+def test_before_a_token_is_known_a_body_is_small(web, said):
+    """or 512 connections of a stranger would hold 512 MiB"""
+    body = b"{" + b" " * 4998 + b"}"
+    body = b"1388\r\n" + body + b"\r\n0\r\n\r\n" if "chunked" in said else body
+    head = f"POST /login HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n{said}\r\n\r\n"
+    assert said_to(web, head.encode() + body).startswith(b"HTTP/1.1 413")
+
+
 @pytest.mark.parametrize("path", ["/login", MESSAGE])
 def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path):
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
