@@ -1,5 +1,6 @@
 """Notes of a session as sentences for a person."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -75,8 +76,17 @@ _SETTLED = {
 }
 
 
+# What tells two clients of a kind apart is a random word or a process: it says nothing to a person.
+_CLIENTS = (
+    (re.compile(r"shim bridge answer [0-9a-f]{8}(-\d+)?"), "from a terminal by `shim bridge answer`"),
+    (re.compile(r"terminal \d+(-\d+)?"), "from a terminal"),
+    (re.compile(r"web(-\d+)?"), "on a page"),
+)
+
+
 def _settled(facts: Facts) -> str:
-    by = f" by {facts['by']}" if facts.get("by") else ""
+    name = str(facts.get("by") or "")
+    by = next((f" {words}" for client, words in _CLIENTS if client.fullmatch(name)), f" by {name}" if name else "")
     return f"the question was {_SETTLED[facts['how']]}{by}"
 
 

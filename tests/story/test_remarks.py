@@ -31,6 +31,12 @@ def note(kind: str, **facts: Any) -> str:
         ("driver", {"client": "terminal 12"}, "terminal 12 drives"),
         ("driver", {"client": None}, "nobody drives"),
         ("settled", {"question": "q", "by": "page", "how": "allow"}, "the question was allowed by page"),
+        (
+            "settled",
+            {"question": "q", "by": "shim bridge answer 3e907f1f", "how": "allow"},
+            "the question was allowed from a terminal by `shim bridge answer`",
+        ),
+        ("settled", {"question": "q", "by": "terminal 4711", "how": "deny"}, "the question was denied from a terminal"),
         ("settled", {"question": "q", "by": None, "how": "cancelled"}, "the question was taken back"),
         ("task_notification", {"status": "completed", "summary": "done"}, "in the background: completed: done"),
         ("set_model", {"model": "sonnet"}, "another model: sonnet"),
