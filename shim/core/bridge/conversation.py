@@ -183,7 +183,8 @@ class Conversation:
         return self.situation.facts([question.request for question in self.questions.open.values()], bool(self.waiting))
 
     def _now(self) -> bytes:
-        return frame("state", **self.facts()) + frame("driver", client=self.roles.name)
+        chosen = {"model": self.session.model, "mode": self.session.mode}
+        return frame("state", **self.facts(), **chosen) + frame("driver", client=self.roles.name)
 
     def changed(self) -> None:
         """Tell whoever wants to know, if the state or the driver is another one; of the detail alone `later`."""

@@ -34,7 +34,7 @@ From the host:
     gap        from, to (numbers, both told), reason ("generation", "unknown", "slow" or "lost")
     question   question (its id), at, request (the body of Claude's request)
     settled    question, by (a client's name, or null), how (allow, deny, timeout, interrupt, cancelled, ended)
-    state      state, status, waitingFor, needs, detail (background page, section 3)
+    state      state, status, waitingFor, needs, detail (background page, section 3), model, mode
     driver     client (its name, or null)
     refused    id (or null), reason (a word of Reason), text (a sentence), driver (where another one drives)
     bye        reason

@@ -294,8 +294,10 @@ class Hub:
             it.initialize = body
         elif subtype == "set_model":
             it.session = it.session._replace(model=body.get("model"))
+            it.audience.changed()
         elif subtype == "set_permission_mode" and isinstance(body.get("mode"), str):
             it.session = it.session._replace(mode=body["mode"])
+            it.audience.changed()
         elif subtype == "cancel_async_message" and body.get("cancelled") is True:
             it.taken(body.get("message_uuid"))
 

@@ -412,6 +412,19 @@ def test_a_mode_is_chosen_when_the_conversation_has_said_so():
     assert of_kind(play.join(2), "welcome")[0]["mode"] == "plan"
 
 
+def test_a_mode_and_a_model_that_one_client_chose_are_told_to_the_others_at_once():
+    play = Play()
+    play.join(1)
+    play.join(2)
+    play.say(1, "mode", id="a", mode="plan")
+    play.answer({"mode": "plan"})
+    assert of_kind(play.read(2), "state")[-1]["mode"] == "plan"
+    play.say(1, "model", id="b", model="another")
+    play.answer({"model": "another"})
+    (state,) = of_kind(play.read(2), "state")
+    assert (state["model"], state["mode"]) == ("another", "plan")
+
+
 def test_bypass_permissions_cannot_be_chosen_unless_the_session_began_with_it():
     play = Play()
     play.join(1)
