@@ -427,7 +427,10 @@ def test_a_session_is_started_and_shown(page, browser, hosts, tmp_path):
     browser.press("make it nicer")
     browser.run("find('cwd').value = '/no/such/folder'; find('vendor').value = 'demo'")
     browser.click("form.begin .strong")
-    page.shows("must be the absolute path of a folder", "form.begin .wrong")
+    page.shows("Folder: there is no such folder", "form.begin .wrong")
+    assert "cwd" not in page.text("form.begin .wrong") and page.focused() == "cwd"
+    offered = browser.run("return [...find('vendor').options].map(one => one.text)")
+    assert offered[:2] == ["demo", "qwen"] and "acai (not installed)" in offered[2:]
     browser.run("find('cwd').value = arguments[0]", str(tmp_path))
     browser.click("form.begin .strong")
     browser.wait(lambda: page.web.hosts.begun)

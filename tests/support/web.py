@@ -149,6 +149,9 @@ class StandIns:
     def find(self, word: str) -> list[dict[str, Any]]:
         return [host.facts for session, host in self.hosts.items() if session.startswith(word)]
 
+    def installed(self) -> list[str]:
+        return ["qwen", "demo"]
+
     def start(self, wanted: Wanted) -> str:
         self.begun.append(wanted)
         return OTHER

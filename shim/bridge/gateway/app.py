@@ -5,7 +5,7 @@
     POST /login {token}          a cookie for a token, or for what the printed address has in its place: {role:
                                  "drive"|"watch", proof}; with the cookie every request has the proof as its header
                                  X-Shim-Page. POST /logout {} ends the cookie
-    GET  /me                     {role, version, vendors: [names]}
+    GET  /me                     {role, version, vendors: [names], installed: [names of those whose program is here]}
     GET  /sessions               {sessions: [SESSION…]}, the last begun first
     GET  /sessions/ID            SESSION; ID is the short id or the UUID
     POST /sessions {vendor, prompt, cwd, model?, mode?}                              201 {id, session}
@@ -46,7 +46,7 @@ Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ende
                      diff?, message?, reason?, path?, asked?: Claude's questions with their options, schema?,
                      always?: [the rules that always allows in this session]}
             settled  {question, by, how: allow|deny|timeout|interrupt|cancelled|ended}
-            state    {state, status, waitingFor, needs, detail}          driver   {client: a name, or null}
+            state    {state, status, waitingFor, needs, detail, model, mode}    driver   {client: a name, or null}
             mode     {mode}: the permission mode is this one now
             totals   {turns, calls, failed, denied, errors, cost, tokens, duration, model}
             synced   {number}: what was before is told; `question`s that are open follow
@@ -179,7 +179,8 @@ class Gateway:
 
     async def me(self, request: Request) -> Response:
         """What this visitor may do, and what a new session may be of."""
-        return _json({"role": _visitor(request).role, "version": __version__, "vendors": list(vendors.VENDORS)})
+        told = {"role": _visitor(request).role, "version": __version__, "vendors": list(vendors.VENDORS)}
+        return _json({**told, "installed": await anyio.to_thread.run_sync(self._hosts.installed)})
 
     async def sessions(self, request: Request) -> Response:
         return _json({"sessions": [_shown(one) for one in await anyio.to_thread.run_sync(self._hosts.sessions)]})
@@ -218,7 +219,7 @@ class Gateway:
         if mode == acts.BYPASS:
             raise Refused(403, f"a session with {acts.BYPASS} is not begun from the web; begin it on the machine")
         if not os.path.isabs(cwd) or not os.path.isdir(cwd):
-            raise Refused(400, "`cwd` must be the absolute path of a folder that exists")
+            raise Refused(400, "`cwd` must be the absolute path of a folder that exists", field="cwd")
         if model.startswith("-") or mode.startswith("-"):
             raise Refused(400, "neither a model nor a mode begins with a dash")
         session = await anyio.to_thread.run_sync(self._hosts.start, Wanted(vendor, prompt, cwd, model, mode))

@@ -16,7 +16,12 @@ from shim.bridge import registry, start
 from shim.bridge.cast_log import CastLog
 from shim.bridge.registry import Registered
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
-from shim.core.errors import FrontendError
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.errors import FrontendError, ShimError
+from shim.core.vendor.vendor import Vendor
+from shim.process.find_program import find_program
+from shim.state import own_vendors
+from shim.state.config import Settings, VendorSettings, load
 
 CLIENT, READER = "web", "web reader"  # what other clients are told of who came through the gateway
 LOG = "log"
@@ -53,6 +58,9 @@ class Hosts(Protocol):
     def find(self, word: str) -> list[dict[str, Any]]:
         """Those whose UUID is or begins with `word`."""
 
+    def installed(self) -> list[str]:
+        """The vendors whose program is on this machine, without a program being asked."""
+
     def start(self, wanted: Wanted) -> str:
         """Begin a session; its UUID. ShimError says why it cannot be."""
 
@@ -86,6 +94,25 @@ class LocalHosts:
     def find(self, word: str) -> list[dict[str, Any]]:
         """Those whose UUID is or begins with `word`."""
         return [_facts(one) for one in registry.find(word, self._environment)]
+
+    def installed(self) -> list[str]:
+        """The vendors whose program is on this machine, as a session that is begun here would find it."""
+        try:
+            settings = load(Invocation(), self._environment, self._installed)
+        except FrontendError:
+            settings = Settings()  # the session that is begun says what is wrong with them
+        return [
+            name
+            for name, vendor in own_vendors.read_all()[0].items()
+            if vendor.program.bundled or self._finds(vendor, settings.of(name))
+        ]
+
+    def _finds(self, vendor: Vendor, own: VendorSettings) -> bool:
+        searched = {name: value for name, value in self._environment.items() if name != "SHIM_BIN"}
+        try:
+            return not vendor.program.unreleased and bool(find_program(vendor, own, searched, os.getcwd()))
+        except ShimError:
+            return False
 
     def start(self, wanted: Wanted) -> str:
         """Begin a session; its UUID."""

@@ -170,6 +170,7 @@ def _routes(web):
 def test_who_comes_asks_what_may_be_done(web):
     told = web.get("/me", role="watch").json
     assert told["role"] == "watch" and "demo" in told["vendors"]
+    assert told["installed"] == ["qwen", "demo"]
 
 
 def test_the_page_and_its_files_are_for_everybody(web):

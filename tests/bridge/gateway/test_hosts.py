@@ -37,6 +37,15 @@ def living(box):
     made.close()
 
 
+def test_the_vendors_that_are_installed_are_known_without_asking_a_program(tmp_path):
+    program = tmp_path / "gemini"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+    program.chmod(0o700)
+    hosts = LocalHosts({"PATH": str(tmp_path), "HOME": str(tmp_path)}, {})
+    assert hosts.installed() == ["demo", "gemini"]
+    assert not (tmp_path / "asked").exists()
+
+
 class Variables(Mapping[str, str]):
     """The environment of a gateway whose vendor is another one later."""
 

@@ -74,6 +74,7 @@ async function aboutMe() {
   const told = await ask("GET", "/me");
   talk.role = told.role;
   list.vendors = told.vendors;
+  list.installed = told.installed || told.vendors;
   find("new").hidden = watching();
   drawTalk();
 }
@@ -83,10 +84,12 @@ async function aboutMe() {
 function showBegin() {
   const known = (name) => [...new Set(list.sessions.map((session) => session[name]).filter(Boolean))];
   const folders = known("cwd");
-  const vendors = list.vendors.length ? list.vendors : known("vendor");
-  const vendor = element("select", { id: "vendor" }, vendors.map((one) => element("option", { value: one }, oneLine(one, 40))));
-  const usual = kept(localStorage, "vendor") || known("vendor")[0] || "";
-  if (vendors.includes(usual)) vendor.value = usual;
+  const all = list.vendors.length ? list.vendors : known("vendor");
+  const here = (one) => !list.installed || list.installed.includes(one);
+  const vendors = [...all.filter(here), ...all.filter((one) => !here(one))];
+  const vendor = element("select", { id: "vendor" }, vendors.map((one) => element("option", { value: one }, oneLine(one, 40) + (here(one) ? "" : " (not installed)"))));
+  const usual = [kept(localStorage, "vendor"), ...known("vendor")].find((one) => one && vendors.includes(one) && here(one));
+  if (usual) vendor.value = usual;
   const cwd = element("input", { id: "cwd", list: "folders", value: kept(localStorage, "cwd") || folders[0] || "", autocomplete: "off", autocapitalize: "off", spellcheck: "false", required: true, placeholder: "/home/you/project" });
   const mode = element("select", { id: "newmode" }, ["default", "acceptEdits", "plan"].map((one) => element("option", { value: one }, MODES[one])));
   const model = element("input", { id: "newmodel", autocomplete: "off", autocapitalize: "off", spellcheck: "false", placeholder: "The vendor's own" });
@@ -120,7 +123,9 @@ function showBegin() {
       await look();
       location.hash = `#s/${encodeURIComponent(told.id)}`;
     } catch (refused) {
-      wrongIn(wrong, refused.message);
+      const field = { cwd, prompt, model, vendor, mode }[refused.body.field];
+      wrongIn(wrong, field === cwd ? "Folder: there is no such folder on the machine of the server. Give its whole path, from / on." : refused.message);
+      if (field) field.focus();
       button.disabled = false;
     }
   });
