@@ -14,17 +14,20 @@ import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from shim.bridge import registry, sockets
 from shim.channels.stamps import fresh_uuid
 from shim.core.bridge.frames import DRIVE, KNOWS, PROTOCOL, Cursor, FrameError, frame, read_frame, said_line
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
 WELCOME_SECONDS = 30.0  # for a host that is only being started on a busy machine
-ANSWER_SECONDS = 10.0  # for the answer to a frame of `ask_once`
+ANSWER_SECONDS = 10.0  # for a host that is up, whatever it is asked
+FULL = " clients are connected already"  # how a host's word ends that lets nobody else in
+SILENT = "does not answer"
 FRAME_BYTES = 2 * INBOUND_BYTES  # of a host's frame: a line, and what stands around it
 CHUNK_BYTES = 256 * 1024
 # The frames that answer one of ours, by its id; and a question that was answered, by its own id.
@@ -32,28 +35,45 @@ ANSWERS = ("accepted", "refused", "response")
 
 
 class HostGoneError(FrontendError):
-    """The session has no living host, or lost it. `reason` is the host's own word, "" where it said none."""
+    """The session has no living host, or lost it. `reason` is the host's own word, "" where it said none.
 
-    def __init__(self, session: str, reason: str = "") -> None:
+    `alive`: the host has not gone yet. It has closed the connection, and a respawn would stop it.
+    """
+
+    def __init__(self, session: str, reason: str = "", *, alive: bool = False) -> None:
         why = f" ({reason})" if reason else ""
-        super().__init__(
-            f"the session {session} does not live on its own{why}",
-            hint=f"`claude respawn {session[:8]}` begins it again",
-        )
+        gone, again = "does not live on its own", f"`claude respawn {session[:8]}` begins it again"
+        if alive:
+            gone, again = "has a host that closed the connection", "`claude agents --json` shows whether it goes on"
+        super().__init__(f"the session {session} {gone}{why}", hint=again)
         self.reason = reason
+
+
+class NoAnswerError(MachineError):
+    """The session lives, and nobody is let in, or heard. Nothing is begun again: that would stop it."""
+
+    def __init__(self, session: str, pid: int | None, why: str = SILENT) -> None:
+        ends = f"`claude stop {session[:8]}` ends the session"
+        stopped = f"`kill -CONT {pid}` lets a process go on that was halted" if pid else "it is being started"
+        hint = f"{stopped}, {ends}" if why == SILENT else f"try again once one of them has left; {ends}"
+        super().__init__(f"the session {session} has a host that {why}" + (f" (pid {pid})" if pid else ""), hint=hint)
 
 
 class Link:
     """One connection, once the host has said welcome."""
 
-    def __init__(self, session: str, socket_: socket.socket, role: str, hello: Mapping[str, Any]) -> None:
+    def __init__(
+        self, session: str, socket_: socket.socket, role: str, hello: Mapping[str, Any], pid: int | None = None
+    ) -> None:
         self.session = session
+        self.pid = pid  # None while the host is being started
         self.welcome: Mapping[str, Any] = {}
         self.role = role
         self._hello = hello
         self._socket = socket_
         self._splitter = LineSplitter(FRAME_BYTES)
         self._heard = deque[dict[str, Any]]()
+        self._ended = False  # nothing more comes
 
     # -- for a loop ---------------------------------------------------------------------------------------
 
@@ -83,15 +103,16 @@ class Link:
                 raise StopAsyncIteration
         return self._heard.popleft()
 
-    async def _greet(self) -> None:
+    async def _greet(self, seconds: float) -> None:
         import anyio
 
         self._socket.setblocking(False)
-        await self.send(self._hello)
-        with anyio.move_on_after(WELCOME_SECONDS):
+        with suppress(HostGoneError):  # a host that has closed already has said why
+            await self.send(self._hello)
+        with anyio.move_on_after(seconds):
             self._welcomed(await anext(self, None))
             return
-        raise HostGoneError(self.session, f"no welcome within {WELCOME_SECONDS:g} s")
+        raise NoAnswerError(self.session, self.pid)
 
     async def __aenter__(self) -> "Link":
         return self
@@ -109,7 +130,7 @@ class Link:
                 data = data[self._socket.send(data) :]
             except BlockingIOError:
                 if not select.select([], [self._socket], [], ANSWER_SECONDS)[1]:
-                    raise HostGoneError(self.session, f"it heard nothing for {ANSWER_SECONDS:g} s") from None
+                    raise NoAnswerError(self.session, self.pid) from None
             except OSError:
                 raise HostGoneError(self.session) from None
 
@@ -134,7 +155,8 @@ class Link:
 
     def _greet_blocking(self, seconds: float) -> None:
         self._socket.setblocking(False)
-        self.say(self._hello)
+        with suppress(HostGoneError):
+            self.say(self._hello)
         self._welcomed(next(self.frames(seconds), None))
 
     # -- both ---------------------------------------------------------------------------------------------
@@ -160,7 +182,8 @@ class Link:
         except BlockingIOError:
             return True
         except OSError:
-            return False
+            chunk = b""
+        self._ended = not chunk
         for raw in self._splitter.feed(chunk):
             try:
                 said = read_frame(raw)
@@ -172,21 +195,27 @@ class Link:
         return bool(chunk)
 
     def _welcomed(self, first: Mapping[str, Any] | None) -> None:
+        if first is None and not self._ended:
+            raise NoAnswerError(self.session, self.pid)
         if first is None or first["kind"] != "welcome":
-            raise HostGoneError(self.session, str((first or {}).get("reason") or (first or {}).get("text") or ""))
+            reason = str((first or {}).get("reason") or (first or {}).get("text") or "")
+            if reason.endswith(FULL):
+                raise NoAnswerError(self.session, self.pid, f"is full: {reason}")
+            raise HostGoneError(self.session, reason)
         self.welcome = first
 
 
 async def connect(
     session: str, environment: Mapping[str, str], *, role: str = DRIVE, after: Cursor | None = None, **hello: Any
 ) -> Link:
-    """A connection to a session's host, which has said welcome. HostGoneError where there is none.
+    """A connection to a session's host, which has said welcome.
 
+    HostGoneError where there is none, NoAnswerError for one that lets us not in.
     `hello` are other keys of the first frame: client, replay, partial, knows.
     """
     link = _connected(session, environment, role, after, hello)
     try:
-        await link._greet()
+        await link._greet(_patience(link))
     except BaseException as error:
         link.close()
         raise _reasoned(error, session, environment) from None
@@ -199,13 +228,13 @@ def connect_blocking(
     *,
     role: str = DRIVE,
     after: Cursor | None = None,
-    seconds: float = WELCOME_SECONDS,
+    seconds: float | None = None,
     **hello: Any,
 ) -> Link:
-    """The same for a command, which waits for its welcome so long."""
+    """The same for a command, which may have less patience."""
     link = _connected(session, environment, role, after, hello)
     try:
-        link._greet_blocking(seconds)
+        link._greet_blocking(_patience(link) if seconds is None else seconds)
     except BaseException as error:
         link.close()
         raise _reasoned(error, session, environment) from None
@@ -248,21 +277,32 @@ def ask_once(
 def _connected(
     session: str, environment: Mapping[str, str], role: str, after: Cursor | None, hello: Mapping[str, Any]
 ) -> Link:
+    one = registry.look_up(session, environment)
+    pid = None if one is None else one.facts["pid"]
     try:
         socket_ = sockets.connect(registry.folder_of(session, environment))
+    except BlockingIOError:  # so many wait for a place that it cannot be listening to them
+        raise NoAnswerError(session, pid) from None
     except (OSError, ValueError) as error:
         raise _reasoned(HostGoneError(session, getattr(error, "strerror", "") or ""), session, environment) from None
     cursor = None if after is None else after._asdict()
     first = {"kind": "hello", "protocol": PROTOCOL, "client": f"shim {os.getpid()}", "role": role, "after": cursor}
-    return Link(session, socket_, role, {**first, "knows": KNOWS, **hello})
+    return Link(session, socket_, role, {**first, "knows": KNOWS, **hello}, pid)
+
+
+def _patience(link: Link) -> float:
+    """The time for a welcome."""
+    return WELCOME_SECONDS if link.pid is None else ANSWER_SECONDS
 
 
 def _reasoned(error: BaseException, session: str, environment: Mapping[str, str]) -> BaseException:
-    """The same error, with what the facts say of a host that could not begin."""
+    """The same error, with what the facts say of a host that could not begin, or that still lives."""
     if not isinstance(error, HostGoneError):
         return error
     one = registry.look_up(session, environment)
-    if one is None or one.alive or one.facts["state"] != "failed":
+    if one is not None and one.alive:
+        return HostGoneError(session, error.reason, alive=True)
+    if one is None or one.facts["state"] != "failed":
         return error
     return HostGoneError(session, one.facts.get("detail") or error.reason)
 

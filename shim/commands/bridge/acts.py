@@ -9,7 +9,7 @@ import typer
 
 from shim.bridge import registry
 from shim.bridge.answering import decided
-from shim.bridge.link import HostGoneError, ask_once, connect_blocking
+from shim.bridge.link import HostGoneError, NoAnswerError, ask_once, connect_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.start import respawn
 from shim.channels.stamps import fresh_uuid
@@ -17,7 +17,7 @@ from shim.commands.bridge.listing import drawn, none
 from shim.commands.bridge.meant import meant
 from shim.commands.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
-from shim.core.errors import FrontendError, MachineError
+from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.account import printable
 from shim.story.terminal.console import AsJson, print_json, say
 
@@ -154,14 +154,14 @@ def _done(one: Registered, heard: Sequence[Mapping[str, Any]], way: str) -> None
             driver = f" ({printable(came['driver'])} drives it)" if came.get("driver") else ""
             raise FrontendError(f"session {one.id}: {printable(came['text'])}{driver}", hint=way)
     if not any(came["kind"] in ("accepted", "settled") for came in heard):
-        raise HostGoneError(one.session, "it gave no answer")
+        raise NoAnswerError(one.session, one.facts["pid"])
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------
 
 
 def open_questions(one: Registered) -> dict[str, Mapping[str, Any]]:
-    """The questions that wait in a session: id → the body of Claude's request. HostGoneError where nobody says so."""
+    """The questions that wait in a session: id → the body of Claude's request. ShimError where nobody says so."""
     return {question: came["request"] for question, came in _asked(one)}
 
 
@@ -217,7 +217,7 @@ def _report(one: Registered) -> dict[str, Any]:
     if one.alive and (facts.get("waitingFor") or facts["state"] == "blocked"):
         try:
             questions = [{key: came[key] for key in ("question", "at", "request")} for _, came in _asked(one)]
-        except FrontendError:
+        except ShimError:
             questions = None
     keys = ("state", "status", "waitingFor", "needs", "detail", "driver", "pid", "generation", "created", "started")
     told = {key: facts.get(key) for key in keys}

@@ -71,7 +71,8 @@ def _print_frames(one: Registered) -> int:
                 if frames and frames[-1]["kind"] == "bye":
                     return 0
                 if not going:
-                    raise HostGoneError(one.session, "its host closed the connection without a word")
+                    alive = registry.alive(one.session, os.environ)
+                    raise HostGoneError(one.session, "its host closed the connection without a word", alive=alive)
                 if pipe in select.select([link.fileno(), *([] if pipe is None else [pipe])], [], [])[0]:
                     return 0  # all that a pipe's writing end tells: nobody reads any more
                 frames, going = link.taken()

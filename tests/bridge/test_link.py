@@ -1,0 +1,79 @@
+"""Who cannot be let in by a host that lives: it is never called dead, and nobody is told to begin it again."""
+
+import os
+import signal
+from functools import partial
+
+import anyio
+import pytest
+
+from shim.bridge import link as links
+from shim.bridge import sockets
+from shim.bridge.link import NoAnswerError, ask_once, connect, connect_blocking
+from shim.core.bridge.frames import frame
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def stopped(hosts, monkeypatch):
+    """A session whose host is halted."""
+    monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
+    one = hosts.start()
+    hosts.link(one).close()
+    pid = hosts.now(one).facts["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    yield hosts.now(one)
+    os.kill(pid, signal.SIGCONT)
+
+
+async def told(one, environment):
+    """What the blocking form says, a question, and the form for a loop."""
+    found = []
+    with anyio.fail_after(10):
+        for asked in (connect_blocking, partial(ask_once, frames=[{"kind": "interrupt"}])):
+            with pytest.raises(NoAnswerError) as caught:
+                asked(one.session, environment=environment)
+            found.append(caught.value)
+        with pytest.raises(NoAnswerError) as caught:
+            await connect(one.session, environment)
+    return [*found, caught.value]
+
+
+async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(stopped, hosts):
+    for error in await told(stopped, hosts.environment):
+        assert f"does not answer (pid {stopped.facts['pid']})" in str(error)
+        assert f"kill -CONT {stopped.facts['pid']}" in error.hint and "respawn" not in error.hint
+
+
+async def test_a_host_that_is_full_says_so_at_once(hosts, monkeypatch):
+    one = hosts.start()
+    hosts.link(one).close()
+    with sockets.listen(str(hosts.cwd)) as full, anyio.fail_after(10):
+        monkeypatch.setattr(sockets, "connect", partial(_full, full, sockets.connect, str(hosts.cwd)))
+        for error in await told(hosts.now(one), hosts.environment):
+            assert "is full: 256 clients are connected already" in str(error)
+            assert "respawn" not in error.hint and f"claude stop {one.id}" in error.hint
+
+
+def _full(listening, connect_to, folder, _):
+    """A connection to a door that lets nobody in."""
+    made = connect_to(folder)
+    theirs, _ = listening.accept()
+    theirs.sendall(frame("bye", reason="256 clients are connected already"))
+    theirs.close()
+    return made
+
+
+async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(hosts, monkeypatch):
+    monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
+    one = hosts.start()
+    with hosts.link(one) as link:
+        pid = link.pid or hosts.now(one).facts["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with anyio.fail_after(10), pytest.raises(NoAnswerError):
+                while True:  # until the socket has no more room
+                    link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "x" * 65536}})
+        finally:
+            os.kill(pid, signal.SIGCONT)
