@@ -24,7 +24,7 @@ from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.words import conversation_words
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import DIALECTS
-from shim.core.errors import FrontendError, MachineError
+from shim.core.errors import FrontendError, MachineError, ShimError, Tried
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 from shim.process.environment import working_directory
@@ -143,7 +143,25 @@ class Attached:
         return None if self._started is None else self._started.recorder
 
     def run(self, signals: "Signals") -> int:
-        """The conversation; the exit status. ShimError where it cannot begin."""
+        """The conversation; the exit status. ShimError where it cannot begin, with the vendor as a run has it."""
+        try:
+            return self._run(signals)
+        except ShimError as error:
+            if not error.vendor:
+                error.vendor, error.tried = self._whose()
+            raise
+
+    def _whose(self) -> tuple[str, tuple[Tried, ...]]:
+        """The vendor whose turn it would have been, and those of a list that were passed over for it."""
+        if self._living is not None:
+            return str(self._living.facts["vendor"]), ()
+        try:
+            begun = Start(self._invocation, self._installed, self._arguments, launches=DryLauncher)
+        except ShimError:  # it is not even known who was meant
+            return "", ()
+        return begun.vendor.name, tuple(begun.listing.skipped)
+
+    def _run(self, signals: "Signals") -> int:
         prompt, source = self._asked()
         if prompt is not None:  # it is read once
             self._invocation = self._invocation.with_flags(prompt=prompt)

@@ -201,6 +201,17 @@ def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(livin
     assert living.sessions() == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "environment"),
+    [((), {"SHIM_BIN": "/nowhere/qwen"}), (("--resume", U), {})],
+)
+def test_who_is_refused_is_told_the_same_vendor_as_without_the_bridge(living, flags, environment):
+    done, plain = (living.claude(*ASK, *flags, *STREAM, **environment, **more) for more in (BRIDGE, {}))
+    assert plain.result["shim"]["vendor"] == "qwen", plain.result
+    assert done.result["shim"] == plain.result["shim"] and done.result["errors"] == plain.result["errors"]
+    assert (done.status, done.stderr) == (plain.status, plain.stderr)
+
+
 def test_who_wants_nothing_kept_is_run_without_the_bridge_and_without_a_word(living):
     done = living.claude("-p", "one", "--no-session-persistence", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
