@@ -23,6 +23,7 @@ from shim.process import strays
 if TYPE_CHECKING:
     from shim.channels.stdin import Inbound
     from shim.core.claude.control import Control
+    from shim.core.claude.control.lines import States
     from shim.core.claude.control.wishes import Wish
     from shim.recording.recorder import Recorder
 
@@ -36,7 +37,7 @@ class MessageLoop(Loop):
     """A conversation from its first message to its end.
 
     `first` is the message of the command line; without a `source` of others it is the only one. `control` answers the
-    frontend's requests.
+    frontend's requests; where there are none, `states` says when the turn runs.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class MessageLoop(Loop):
         *,
         first: Message | None = None,
         control: "Control | None" = None,
+        states: "States | None" = None,
         source: "Inbound | None" = None,
         recorder: "Recorder | None" = None,
     ) -> None:
         super().__init__(output, recorder)
         self._driver = driver
         self._control = control
+        self._told = control or states
         self._source = source
         self._messages = deque[Message]() if control is None else control.messages
         if first is not None:
@@ -104,8 +107,8 @@ class MessageLoop(Loop):
                 await self._driver.turn(message)
                 self._driver.reap()
             self._running = False
-            if self._control is not None:
-                self._control.end()
+            if self._told is not None:
+                self._told.end()
                 await self._control_lines()
             if self._driver.pump is not None:
                 self._record_result(self._driver.pump)
@@ -124,8 +127,8 @@ class MessageLoop(Loop):
                 message = self._messages.popleft()
                 self._number += 1
                 self._taking = True
-                if self._control is not None:
-                    self._control.begin(message.text)
+                if self._told is not None:
+                    self._told.begin(message.text)
                 self._tell_news()
                 return message
             if not self._listening:
@@ -200,12 +203,12 @@ class MessageLoop(Loop):
         return sum(message.size for message in control.messages) >= most or len(control.messages) >= MOST_MESSAGES
 
     async def _control_lines(self) -> None:
-        if self._control is None:
+        if self._told is None:
             return
-        for complaint in self._control.complaints:
+        for complaint in self._told.complaints:
             tell(complaint)
-        self._control.complaints.clear()
-        if data := self._control.take():
+        self._told.complaints.clear()
+        if data := self._told.take():
             await self._output.lines(data)
 
     def _tell_news(self) -> None:
@@ -234,8 +237,8 @@ class MessageLoop(Loop):
             if self._control is not None:
                 self._control.withdraw()
                 said = self._control.take() + said
-        if self._control is not None:
-            self._control.end()
+        if self._told is not None:
+            self._told.end()
         with anyio.move_on_after(LAST_WORDS_SECONDS):
             try:
                 await self._output.lines(said)

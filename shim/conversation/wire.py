@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.driver import Fallback
     from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import Control
+    from shim.core.claude.control.lines import States
     from shim.core.claude.permissions import Decision
     from shim.process.spawn import Started
     from shim.recording.recorder import Recorder
@@ -94,7 +95,8 @@ class Run:
                 output = self._output()
                 first = ChildPerTurn(self._launcher, output, started=started)
                 driver = self._one_of(first, lambda another: ChildPerTurn(another.launcher, output))
-                loop = MessageLoop(driver, output, first=Message(prompt), recorder=self._launcher.recorder)
+                recorder, states = self._launcher.recorder, self._states()
+                loop = MessageLoop(driver, output, first=Message(prompt), states=states, recorder=recorder)
                 return await loop.run(self._signals.pending)
 
             return anyio.run(turn)
@@ -192,6 +194,15 @@ class Run:
         from shim.core.claude.control import Control
 
         return Control(facts, fresh_uuid, now)
+
+    def _states(self) -> "States | None":
+        """What tells the state around one message. A real claude says its own."""
+        facts = self._launcher.facts
+        if not facts.rules.state_events or self._launcher.vendor.passthrough or self._launcher.setup.dialect.flat:
+            return None
+        from shim.core.claude.control.lines import States
+
+        return States(facts, fresh_uuid)
 
     def pass_through(self) -> int:
         """A real claude holds the conversation itself."""

@@ -113,7 +113,7 @@ def test_the_session_that_goes_on_is_the_last_that_the_vendor_named(box, convers
 def test_a_chosen_session_id_is_that_of_every_line(box, converse):
     """F5, S3"""
     done = converse(box.fake(["out", IDLE]), user("one"), user("two"), flags=("--session-id", U))
-    assert {line["session_id"] for line in done.lines} == {U}
+    assert {line["session_id"] for line in done.lines if "session_id" in line} == {U}
 
 
 def test_an_end_of_stdin_without_a_message_says_nothing(box, converse):
@@ -342,6 +342,17 @@ def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
     assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
     silent = converse(box.fake(["out", IDLE]), user("one"))
     assert kinds(silent) == ["init", "assistant", "result"]
+
+
+def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
+    """S18, as the real claude 2.1 says them for a text"""
+    asked = ("-p", "one", "--output-format", "stream-json", "--verbose", "--include-partial-messages")
+    done = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=box.demo(), **EMIT)
+    assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
+    assert (done.lines[0]["state"], done.lines[-1]["state"]) == ("running", "idle")
+    assert {line["session_id"] for line in done.lines if "session_id" in line} == {done.init["session_id"]}
+    silent = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=box.demo())
+    assert len(silent.lines) == len(done.lines) - 2
 
 
 @pytest.mark.parametrize(

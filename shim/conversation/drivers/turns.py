@@ -145,6 +145,7 @@ class Turns:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
         invocation, standing = self._setup.invocation, self._standing
         ours = invocation.streams.input_format == "stream-json" or standing.forks or standing.known is not None
+        ours = ours or bool(self._facts.rules.state_events)  # whose first line is said before the vendor's first event
         if ours and not self._setup.vendor.passthrough:
             return self._facts.rules.session_id
         return invocation.session.session_id or parse_uuid(invocation.session.resume or "")

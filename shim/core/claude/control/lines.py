@@ -59,3 +59,17 @@ class Lines:
 
     def _complain(self, text: str) -> None:
         self.complaints.append(f"{text}; the line was skipped\n")
+
+
+class States(Lines):
+    """The state alone, around the one message of a frontend that asks nothing."""
+
+    def begin(self, _prompt: str) -> None:
+        """The turn begins."""
+        self.running = self.begun = True
+        self.state("running")
+
+    def end(self) -> None:
+        """The turn is over."""
+        self.running = False
+        self.state("idle")
