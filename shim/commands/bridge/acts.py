@@ -23,6 +23,7 @@ from shim.story.terminal.console import AsJson, print_json, say
 
 LOOK_SECONDS = 2.0  # for a host to say what it asks: one that is stopped must not keep the others from being listed
 Session = Annotated[str, typer.Argument(metavar="ID", help="The id, its beginning, or a part of the name.")]
+WHAT_CHARACTERS = 160  # of a question, where several are listed to choose from
 DECISIONS = ("allow", "deny")
 
 
@@ -188,16 +189,19 @@ def _question(one: Registered, asked: Mapping[str, Mapping[str, Any]], named: st
         return named
     if not found:
         raise FrontendError(f"session {one.id} asks nothing", hint="`shim bridge list` shows which sessions ask")
-    listed = "\n".join(f"  {question}  {printable(_what(asked[question]))}" for question in found)
+    listed = "\n".join(f"  {question}  {printable(what(asked[question]))}" for question in found)
     hint = f"name the question: shim bridge answer {one.id} QUESTION allow"
     raise FrontendError(f"session {one.id} asks {len(found)} questions:\n{listed}", hint=hint)
 
 
-def _what(request: Mapping[str, Any]) -> str:
-    """What a question is about, in a line."""
+def what(request: Mapping[str, Any]) -> str:
+    """What a question is about, in a line; one that is cut says where the rest is."""
     asked = request.get("input") or request.get("message") or ""
     text = asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)
-    return " ".join(f"{request.get('tool_name') or request.get('subtype')}  {text}".split())[:160]
+    line = " ".join(f"{request.get('tool_name') or request.get('subtype')}  {text}".split())
+    more = len(line) - WHAT_CHARACTERS
+    rest = f"… ({more:,} more characters: `shim bridge list --json` has all)"
+    return line if more <= 0 else f"{line[:WHAT_CHARACTERS]}{rest}"
 
 
 def _input(text: str) -> dict[str, Any]:

@@ -20,6 +20,8 @@ NAME_PART = 5  # of the terminal's width, one part in so many is a name's
 _BOLD = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")
 STYLES = {"working": "cyan", "blocked": "yellow", "done": "green", "failed": "red", "stopped": "dim"}
 
+WHOLE = "what waits stands here in short; all of it: shim bridge list --json, or claude attach ID"
+
 
 def none(*, everything: bool) -> str:
     """What is said where there is no session."""
@@ -47,6 +49,8 @@ def drawn(found: Sequence[Registered]) -> str:
         table.add_row(*map(_cell, row[: len(table.columns)]))
     kept = StringIO()
     Console(file=kept, force_terminal=terminal, width=width, highlight=False, emoji=False).print(table)
+    if any(one.alive and one.facts.get("waitingFor") for one in found):
+        kept.write(f"\n{WHOLE}\n")
     return "\n".join(line.rstrip() for line in kept.getvalue().splitlines()) + "\n"
 
 

@@ -7,6 +7,7 @@ import pytest
 from box import ndjson
 from hosting import until, until_result
 
+from shim.commands.bridge.acts import what
 from shim.commands.bridge.meant import UNLISTED
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
@@ -56,6 +57,13 @@ def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, asking):
     assert (agent["status"], agent["waitingFor"], agent["state"]) == ("waiting", "permission prompt", "blocked")
     table = desk.shim("bridge", "list").stdout.decode()
     assert asking.id in table and "asker" in table and "approve" in table
+    assert table.rstrip().endswith("shim bridge list --json, or claude attach ID"), "the table cuts a long one"
+
+
+def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
+    assert what({"tool_name": "Bash", "input": {"command": "ls"}}) == 'Bash {"command": "ls"}'
+    told = what({"tool_name": "Bash", "input": {"command": "ls " + "x" * 300 + "; rm -rf ~"}})
+    assert told.endswith("more characters: `shim bridge list --json` has all)")
 
 
 def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, asking):
