@@ -10,6 +10,7 @@ and the clock do:
     nobody who may not drive drives, and nothing is told to the conversation twice
     nothing is told that is not in the log
     each call that a hook judges is judged once, by the client that brought the hook, or denied where that has gone
+    the conversation keeps to what all clients forbid, and to what those forbade whose turn runs or waits
     what waits for a client is bounded
 
     python -m fuzzing.bridges EXAMPLES
@@ -22,6 +23,7 @@ import sys
 from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 if __name__ == "__main__":
@@ -42,6 +44,7 @@ from hypothesis.stateful import (
 
 from shim.core.bridge import audience, client, open_block, questions
 from shim.core.bridge.commands import Command, Read
+from shim.core.bridge.session import narrowest
 
 SMALL = {  # module, limit → its value here
     (client, "QUEUE_LINES"): 6,
@@ -84,6 +87,13 @@ class Peer:
         self.block: int | None = None  # the number of the next part of the block that is open
         self.fresh = False  # nothing partial was told since it came, or since a gap
         self.rest = b""
+
+
+class Forbidden(NamedTuple):
+    """What a client brought."""
+
+    mode: str = ""
+    rules: frozenset[str] | set[str] = frozenset()
 
 
 class BrokenError(AssertionError):
@@ -156,8 +166,11 @@ class Bridge(RuleBasedStateMachine):
         self.driver: Peer | None = None
         self.last_driver: Peer | None = None
         self.since: dict[str, float] = {}
-        self.judge: Peer | None = None  # who brought the hooks that are in force
-        self.judged = False  # hooks are in force
+        self.judges: dict[int, Peer | None] = {}  # who brought hooks that are in force; None: it has gone
+        self.forbids: dict[int, Forbidden] = {}
+        self.forbade: list[Forbidden] = []  # of those who have gone, while a turn runs or waits
+        self.chosen = "default"
+        self.mode, self.rules = "default", set[str]()  # that the conversation was told
         self.calls: dict[str, Peer] = {}  # that a hook was asked about
         self.unheard: list[str] = []  # questions that nobody could answer
         self.part = None
@@ -189,13 +202,32 @@ class Bridge(RuleBasedStateMachine):
         self.settled[question] = (by, how)
 
     def _heard(self) -> list[Frame]:
-        """What the conversation was told since the last look, but for the denials of what nobody could answer."""
-        told, self.play.stdin = self.play.stdin, []
+        """What the conversation was told since the last look, but for the denials of what nobody could answer.
+
+        What it is to keep to it does at once.
+        """
+        told = list[Frame]()
+        while self.play.stdin:
+            line = self.play.stdin.pop(0)
+            if not self._keeps(line):
+                told.append(line)
         unheard, self.unheard = self.unheard, []
         denials = [line for line in told if line.get("response", {}).get("request_id") in unheard]
         must([line["response"]["request_id"] for line in denials] == unheard, "unheard", unheard, denials)
         must(all(line["response"]["response"]["behavior"] == "deny" for line in denials), denials)
         return [line for line in told if line not in denials]
+
+    def _keeps(self, line: Frame) -> bool:
+        request, body = line.get("request", {}), {}
+        if request.get("subtype") == "set_permission_mode":
+            self.mode = body["mode"] = request["mode"]
+        elif request.get("subtype") == "apply_flag_settings":
+            self.rules = set(request["settings"]["permissions"]["deny"])
+        else:
+            return False
+        said = {"subtype": "success", "request_id": line["request_id"], "response": body}
+        self.play.said({"type": "control_response", "response": said})
+        return True
 
     def _nothing(self) -> None:
         told = self._heard()
@@ -249,13 +281,19 @@ class Bridge(RuleBasedStateMachine):
         self.play.do()
         if self.driver is peer:
             self._give(None)
-        self.judge = None if self.judge is peer else self.judge
+        if peer.number in self.judges:
+            self.judges[peer.number] = None
+        if peer.number in self.forbids:
+            self.forbade.append(self.forbids.pop(peer.number))
+        must(self.play.hub.running or not self.taken, "a message waits, and nothing runs")
+        if not self.play.hub.running:
+            self.forbade.clear()
         left = [call for call, judge in self.calls.items() if judge is peer]
         self.calls = {call: judge for call, judge in self.calls.items() if judge is not peer}
         self._deny_unheard()
         self._denied(left)
-        if self.judged:
-            self.asks_a_hook()
+        if self.judges:
+            self.asks_a_hook(0)
 
     def _denied(self, calls: list[str]) -> None:
         told = [line["response"] for line in self._heard()]
@@ -341,16 +379,18 @@ class Bridge(RuleBasedStateMachine):
             (response,) = self.play.responses()
             must(response["response"]["behavior"] == "deny", "one question too many was not denied")
 
-    @precondition(lambda self: self.judged)
-    @rule()
-    def asks_a_hook(self) -> None:
+    @precondition(lambda self: self.judges)
+    @rule(which=st.integers(0, 9))
+    def asks_a_hook(self, which: int) -> None:
         """The conversation asks a hook about a call."""
+        number = list(self.judges)[which % len(self.judges)]
+        judge = self.judges[number]
         self.said += 1
         call = f"call-{self.said}"
-        request = {"subtype": "hook_callback", "callback_id": "h", "input": {"hook_event_name": "PreToolUse"}}
+        request = {"subtype": "hook_callback", "callback_id": f"{number}/h", "input": {"hook_event_name": "PreToolUse"}}
         self.play.said({"type": "control_request", "request_id": call, "request": request})
-        if self.judge is not None:
-            self.calls[call] = self.judge
+        if judge is not None:
+            self.calls[call] = judge
             self._nothing()
         else:
             self._denied([call])
@@ -374,6 +414,7 @@ class Bridge(RuleBasedStateMachine):
         self.taken = []
         self.part = None
         self.play.said({"type": "result", "subtype": "success", "is_error": failed, "result": "done"})
+        self.forbade.clear()
         self._nothing()
         must(not self.play.hub.running, "runs after its end")
 
@@ -474,8 +515,14 @@ class Bridge(RuleBasedStateMachine):
                 self.play.hub.heard(peer.number, raw)
         may = kind != "odd" and peer.drives and self.driver in (None, peer)
         ends = len(self.play.ended_by)
-        self.play.say(peer.number, kind, model="m", mode="plan")
+        self.play.say(peer.number, kind, model="m", mode="acceptEdits")
         told = len(self._heard()) + len(self.play.ended_by) - ends
+        if kind == "mode":
+            must(not told, "modes", told)
+            if may:
+                self.chosen = "acceptEdits"
+                self.forbids[peer.number] = self.forbids.get(peer.number, Forbidden())._replace(mode="")
+            return
         must(told == may, kind, "was done", told, "times")
 
     @precondition(lambda self: self.peers)
@@ -490,13 +537,31 @@ class Bridge(RuleBasedStateMachine):
         request = {"subtype": "initialize", **brought}
         self.play.say(peer.number, "request", id=f"i{self.said}", request=request)
         may = peer.drives and self.driver in (None, peer)
-        must(len(self._heard()) <= may, "asked by who may not")
+        told = self._heard()
+        must(len(told) == may, "asked by who may not")
         if may and hooks:
-            self.judge, self.judged = peer, True
-        elif may and self.judge is None:
-            self.judged = False
-        if self.judged and takes:
-            self.asks_a_hook()
+            self.judges = {number: judge for number, judge in self.judges.items() if judge is not None}
+            self.judges[peer.number] = peer
+        if may:
+            groups = told[0]["request"].get("hooks", {}).get("PreToolUse", ())
+            named = [name for group in groups for name in group["hookCallbackIds"]]
+            must(sorted(named) == sorted(f"{number}/h" for number in self.judges), "hooks", named, self.judges)
+        if self.judges and takes:
+            self.asks_a_hook(place)
+
+    @precondition(lambda self: self.peers)
+    @rule(place=peers, mode=st.sampled_from(["", "plan", "default"]))
+    def narrows(self, place: int, mode: str) -> None:
+        """Somebody forbids a wider mode, or a tool of its own."""
+        peer = self._peer(place)
+        self.play.say(peer.number, "narrow", **({"mode": mode} if mode else {"deny": [f"T{peer.number}"]}))
+        if peer.drives:
+            known = self.forbids.get(peer.number, Forbidden())
+            own = {f"T{peer.number}"} if not mode else set[str]()
+            self.forbids[peer.number] = Forbidden(
+                narrowest([known.mode or mode, mode or known.mode]), known.rules | own
+            )
+        self._nothing()
 
     @precondition(lambda self: self.peers and self.calls)
     @rule(place=peers, which=st.integers(0, 9))
@@ -650,6 +715,15 @@ class Bridge(RuleBasedStateMachine):
         name = None if self.driver is None else peer_name(self, self.driver)
         must(self.play.hub.driver == name, self.play.hub.driver, "drives, not", name)
         must((self.play.facts or {"status": "idle"})["status"] != "waiting" or self.open, "waits for nothing")
+
+    @invariant()
+    def what_is_forbidden_holds(self) -> None:
+        self._nothing()
+        all_of = [*self.forbids.values(), *self.forbade]
+        mode = narrowest([self.chosen, *(each.mode for each in all_of if each.mode)])
+        must(self.mode == mode, "in mode", self.mode, "not", mode)
+        rules = set[str]().union(*(each.rules for each in all_of))
+        must(self.rules == rules, "keeps to", self.rules, "not", rules)
 
     @invariant()
     def what_waits_is_bounded(self) -> None:

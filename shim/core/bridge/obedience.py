@@ -275,12 +275,17 @@ class Obedience:
         elif body["subtype"] == "apply_flag_settings":
             self._settings(client, body.get("settings"), request)
         else:
-            it.request(body, request)
-        if body["subtype"] == "initialize":
-            it.asks.brought(client, body)
+            self._pass_on(client, body, request)
         if body["subtype"] == "interrupt":
             it.settle_all(client.name, "interrupt")
         return False
+
+    def _pass_on(self, client: Client, body: Said, request: Request) -> None:
+        if body["subtype"] != "initialize":
+            self._it.request(body, request)
+            return
+        whole, undo = self._it.asks.brought(client, body)
+        self._told(undo, lambda: self._it.request(whole, request._replace(undo=undo)))
 
     def _reply(self, client: Client, said: Said, mark: str) -> bool:
         it, response = self._it, said.get("response")

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 
 from shim.core.bridge.client import Client
 from shim.core.bridge.frames import RefusedError
+from shim.core.claude.hooks.callbacks import CALLBACKS
 
 REQUESTS = 100  # of one client that wait for their answer
 ASKS = 1000  # that are open at once
 SERVERS = 1000  # names that are remembered
 GONE = "the frontend whose hook judges this call has gone"
+JUDGES = "PreToolUse"
+OF = "/"  # between the number of a client and its own name of a callback
+Hooks = dict[str, list[dict[str, Any]]]
 NO_SERVER = "the frontend with this MCP server has gone"
 TOO_MANY = "too many requests wait for the frontend already"
 
@@ -78,28 +82,52 @@ class Asks:
     """The owners, and what they were asked and have not answered."""
 
     def __init__(self) -> None:
-        self._hooks: Client | None = None
-        self._judged = False  # a client brought hooks which are in force
+        self._hooks: dict[int, Hooks] = {}  # by the number of the client that brought them
+        self._owners: dict[int, Client] = {}  # those of them who are here
         self._servers: dict[str, Client] = {}
         self._open: dict[str, Ask] = {}
 
-    def brought(self, client: Client, request: Mapping[str, Any]) -> None:
-        """A client's `initialize`. Without hooks it replaces those of a client that has gone, and no others."""
-        if request.get("hooks"):
-            self._hooks, self._judged = client, True
-        elif self._hooks is None:
-            self._judged = False
+    def brought(self, client: Client, request: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
+        """A client's `initialize`: what the conversation is to be told instead, and what undoes it. RefusedError.
+
+        The hooks of all clients are registered together. Those of a client that has gone go on denying the calls that
+        they judge, until another client brings hooks that judge; who brings none changes nothing.
+        """
+        before, own = dict(self._hooks), _named(client, request.get("hooks"))
+
+        def undo() -> None:
+            self._hooks = {**before, **self._hooks}
+            if client.number in before:
+                self._hooks[client.number] = before[client.number]
+            else:
+                self._hooks.pop(client.number, None)
+
+        if own:
+            if JUDGES in own:
+                self._hooks = {number: hooks for number, hooks in self._hooks.items() if number in self._owners}
+            self._hooks[client.number], self._owners[client.number] = own, client
+        whole: Hooks = {}
+        for hooks in self._hooks.values():
+            for event, groups in hooks.items():
+                whole[event] = [*whole.get(event, ()), *groups]
+        most = max((sum(len(group["hookCallbackIds"]) for group in groups) for groups in whole.values()), default=0)
+        if own and len(self._hooks) > 1 and most > CALLBACKS:
+            undo()
+            raise RefusedError("too-many", f"the frontends of this session have {CALLBACKS} hooks of an event already")
         servers = request.get("sdkMcpServers")
         for name in servers if isinstance(servers, list) else ():
             if isinstance(name, str) and (name in self._servers or len(self._servers) < SERVERS):
                 self._servers[name] = client
+        return {**request, **({"hooks": whole} if whole else {})}, undo
 
     def route(self, identity: str, request: Mapping[str, Any]) -> Ask:
         """Whom a request is for. With a client it is open until `answered`."""
         kind = request.get("subtype")
         client: Client | None = None
         if kind == "hook_callback":
-            client = self._hooks
+            number, _, callback = str(request.get("callback_id")).partition(OF)
+            client = self._owners.get(int(number)) if number.isdecimal() else None
+            request = {**request, "callback_id": callback}
         elif kind == "mcp_message":
             client = self._servers.get(str(request.get("server_name")))
         if client is not None and len(self._open) >= ASKS:
@@ -122,8 +150,10 @@ class Asks:
 
     def left(self, client: Client) -> list[Ask]:
         """A client has gone; what it was asked and has not answered."""
-        if self._hooks is client:
-            self._hooks = None
+        if self._owners.pop(client.number, None) is not None:
+            judging = self._hooks.pop(client.number, {}).get(JUDGES)
+            if judging:
+                self._hooks[client.number] = {JUDGES: judging}
         self._servers = {name: owner for name, owner in self._servers.items() if owner is not client}
         orphans = [ask for ask in self._open.values() if ask.client is client]
         for ask in orphans:
@@ -139,5 +169,16 @@ class Asks:
         said = ask.request.get("input")
         event = said.get("hook_event_name") if isinstance(said, dict) else None
         denied = {"hookEventName": event, "permissionDecision": "deny", "permissionDecisionReason": GONE}
-        judges = event == "PreToolUse" and self._judged
-        return {"subtype": "success", "response": {"hookSpecificOutput": denied} if judges else {}}
+        return {"subtype": "success", "response": {"hookSpecificOutput": denied} if event == JUDGES else {}}
+
+
+def _named(client: Client, given: object) -> Hooks:
+    """A client's hooks, with the client's number in the names of its callbacks."""
+    found: Hooks = {}
+    for event, groups in given.items() if isinstance(given, dict) else ():
+        for group in groups if isinstance(groups, list) else ():
+            callbacks = group.get("hookCallbackIds") if isinstance(group, dict) else None
+            if isinstance(callbacks, list) and callbacks:
+                named = [f"{client.number}{OF}{callback}" for callback in callbacks]
+                found[event] = [*found.get(event, ()), {**group, "hookCallbackIds": named}]
+    return found

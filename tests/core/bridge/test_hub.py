@@ -451,8 +451,8 @@ def test_a_request_is_answered_to_whoever_asked_it():
     assert play.stdin == []
 
 
-def hook(event: str = "PreToolUse") -> dict[str, object]:
-    return {"subtype": "hook_callback", "callback_id": "hook_0", "input": {"hook_event_name": event}}
+def hook(event: str = "PreToolUse", client: int = 1) -> dict[str, object]:
+    return {"subtype": "hook_callback", "callback_id": f"{client}/hook_0", "input": {"hook_event_name": event}}
 
 
 def ask(play: Play, identity: str, request: dict[str, object]) -> None:
@@ -494,8 +494,29 @@ def test_nothing_runs_unjudged_because_a_client_has_gone():
     assert server["subtype"] == "error" and stop["response"] == {}
     play.join(2)
     play.say(2, "request", id="i", request={"subtype": "initialize"})
-    ask(play, "free", hook())
-    assert play.responses()[-1]["response"] == {}
+    play.say(2, "request", id="s", request={"subtype": "initialize", "sdkMcpServers": ["other"]})
+    ask(play, "still", hook())
+    assert play.responses()[-1]["response"]["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert all("1/hook_0" in str(line["request"]["hooks"]) for line in play.requests())
+    play.say(2, "request", id="h", request=HOOKS)
+    (line,) = play.requests()
+    assert line["request"]["hooks"] == {"PreToolUse": [{"hookCallbackIds": ["2/hook_0"]}]}
+
+
+def test_the_hooks_of_two_clients_are_both_asked():
+    play = Play()
+    play.join(1)
+    play.join(2)
+    play.say(1, "request", id="i", request=HOOKS)
+    play.say(2, "take")
+    play.say(2, "request", id="i", request={**HOOKS, "hooks": {"Stop": [{"hookCallbackIds": ["s"]}]}})
+    assert play.requests()[-1]["request"]["hooks"] == {
+        "PreToolUse": [{"hookCallbackIds": ["1/hook_0"]}],
+        "Stop": [{"hookCallbackIds": ["2/s"]}],
+    }
+    ask(play, "h", hook())
+    (asked,) = of_kind(play.read(1), "ask")
+    assert asked["request"]["callback_id"] == "hook_0" and of_kind(play.read(2), "ask") == []
 
 
 def test_hooks_stay_with_a_client_that_is_there():
