@@ -195,6 +195,11 @@ def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working)
     browser.wait(lambda: browser.run(at_end))
 
 
+def test_a_session_that_was_left_while_it_scrolled_is_no_fault(page, browser, working):
+    browser.run("const left = find('scroll'); showNothing(); left.dispatchEvent(new Event('scroll'))")
+    assert page.faults() == []
+
+
 def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(page, browser, working):
     page.say(working, **text("The last thing that it said."))
     page.shows("The last thing that it said.", "#steps")

@@ -337,6 +337,7 @@ function endSteps() {
 function listenToScroll() {
   const scroll = find("scroll");
   scroll.addEventListener("scroll", () => {
+    if (scroll !== find("scroll")) return; // it was left, and its last event comes late
     shown.follow = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_END;
     if (shown.follow) find("latest").hidden = true;
   }, { passive: true });
