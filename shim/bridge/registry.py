@@ -171,6 +171,12 @@ def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
+def unanswered(facts: Mapping[str, Any]) -> str:
+    """What is said of messages that waited when the session ended; "" where none did."""
+    count = facts.get("unanswered") or 0
+    return f"{count} {'message was' if count == 1 else 'messages were'} not answered" if count else ""
+
+
 # -- removing -----------------------------------------------------------------------------------------------------
 
 
@@ -218,7 +224,7 @@ _TEXT, _NUMBER = (str,), (int, float)
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "id": _TEXT, "session": _TEXT, "cwd": _TEXT, "vendor": _TEXT, "name": _TEXT, "created": _NUMBER,
     "started": _NUMBER, "pid": (int,), "generation": (int,), "status": _TEXT, "waitingFor": _TEXT, "state": _TEXT,
-    "needs": _TEXT, "detail": _TEXT, "driver": _TEXT, "version": _TEXT,
+    "needs": _TEXT, "detail": _TEXT, "driver": _TEXT, "version": _TEXT, "unanswered": (int,),
 }  # fmt: skip
 _USUAL: Mapping[str, Any] = {"created": 0, "started": 0, "generation": 0, "state": "failed", "cwd": "", "vendor": ""}
 

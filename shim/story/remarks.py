@@ -106,6 +106,7 @@ _SENTENCES: dict[str, Callable[[Facts], str]] = {
     # of a host
     "driver": lambda facts: f"{facts['client'] or 'nobody'} drives",
     "settled": _settled,
+    "unanswered": lambda facts: "a message was not answered: the session ended before its turn",
     # claude's
     "api_retry": _retry,
     "compact_boundary": _compacted,

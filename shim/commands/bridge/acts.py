@@ -15,7 +15,7 @@ from shim.bridge.start import respawn
 from shim.channels.stamps import fresh_uuid
 from shim.commands.bridge.listing import drawn, none
 from shim.commands.bridge.meant import meant
-from shim.commands.bridge.stop import stop
+from shim.commands.bridge.stop import stop, untaken
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.account import printable
@@ -125,7 +125,8 @@ def stop_sessions(
     left = stop(wanted, os.environ)
     for one in wanted:
         if one.session not in {each.session for each in left}:
-            say(f"stopped {one.id}")
+            lost = untaken(one, os.environ)
+            say(f"stopped {one.id}" + (f"; {lost}" if lost else ""))
     if left:
         pids = " ".join(str(one.facts.get("pid")) for one in left)
         raise MachineError(
@@ -223,7 +224,19 @@ def _report(one: Registered) -> dict[str, Any]:
             questions = [{key: came[key] for key in ("question", "at", "request")} for _, came in _asked(one)]
         except ShimError:
             questions = None
-    keys = ("state", "status", "waitingFor", "needs", "detail", "driver", "pid", "generation", "created", "started")
+    keys = (
+        "state",
+        "status",
+        "waitingFor",
+        "needs",
+        "detail",
+        "driver",
+        "pid",
+        "generation",
+        "created",
+        "started",
+        "unanswered",
+    )
     told = {key: facts.get(key) for key in keys}
     known = {key: facts.get(key) or "" for key in ("vendor", "name", "cwd")}
     return {"id": one.id, "session": one.session, "alive": one.alive, **known, **told, "questions": questions}

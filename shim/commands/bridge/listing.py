@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.bridge.registry import Registered
+from shim.bridge.registry import Registered, unanswered
 from shim.core.reading.account import printable
 from shim.story.terminal.console import PIPE_COLUMNS
 
@@ -43,7 +43,7 @@ def drawn(found: Sequence[Registered]) -> str:
     for one in found:
         facts, state = one.facts, one.facts["state"]
         living = "" if one.alive else " (ended)"
-        waits = facts.get("needs") or facts.get("waitingFor") or ""
+        waits = facts.get("needs") or facts.get("waitingFor") or unanswered(facts)
         cells = (one.id, Text(state + living, style=STYLES.get(state, "")), facts.get("vendor"), facts.get("name"))
         row = (*cells, waits, _home(facts["cwd"]))
         table.add_row(*map(_cell, row[: len(table.columns)]))

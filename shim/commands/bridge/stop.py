@@ -27,6 +27,12 @@ def stop(wanted: Sequence[Registered], environment: Mapping[str, str]) -> list[R
     return stubborn
 
 
+def untaken(one: Registered, environment: Mapping[str, str]) -> str:
+    """What is said of the messages that a session which was ended had not taken; "" where there were none."""
+    now = registry.look_up(one.session, environment)
+    return registry.unanswered(now.facts) if now is not None and one.alive else ""
+
+
 def _signalled(
     wanted: Sequence[Registered], number: signal.Signals, seconds: float, environment: Mapping[str, str]
 ) -> list[Registered]:

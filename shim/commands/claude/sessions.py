@@ -8,6 +8,7 @@ from shim.bridge.registry import Registered
 from shim.channels.raw_output import tell
 from shim.commands.bridge.meant import UNLISTED, meant, meant_by_id
 from shim.commands.bridge.stop import stop as end
+from shim.commands.bridge.stop import untaken
 from shim.commands.claude.answers import Answer, disabled, refused
 from shim.commands.claude.claude_help import USAGES
 from shim.core.errors import ShimError
@@ -49,7 +50,11 @@ def _attach(words: Sequence[str]) -> Answer:
 
 def _stop(words: Sequence[str]) -> Answer:
     one = meant_by_id(registry.sessions(os.environ), words[0], UNLISTED)
-    return _unsure(one) if end([one], os.environ) else Answer(f"stopped {one.id}\n")
+    if end([one], os.environ):
+        return _unsure(one)
+    if lost := untaken(one, os.environ):
+        tell(f"{lost}\n")  # beside the words that programs know
+    return Answer(f"stopped {one.id}\n")
 
 
 def _remove(words: Sequence[str]) -> Answer:

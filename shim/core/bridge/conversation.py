@@ -16,6 +16,7 @@ from shim.core.claude.permissions import UNASKED
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
 
+UNANSWERED = "the session ended before this message had its turn: it was not answered"
 IDS = 1000  # of frames that were obeyed: one of them that comes again is obeyed no second time
 ANSWER_BYTES = 4096  # of an answer that is kept for a frame that comes again
 WAITING = 1000  # messages that wait for their turn
@@ -35,7 +36,8 @@ def taken(entries: Iterable[Entry]) -> Iterator[str]:
 class Conversation:
     """What the hub knows of the session, and how it talks to it.
 
-    `waiting` are the messages that were told and not yet taken: their uuid and their size. `messages` are the ids of
+    `waiting` are the messages that were told and not yet taken: their uuid and their size; `senders` are the clients
+    that said them, and under which id. `messages` are the ids of
     those that were told; `done` are other frames by client and id, with what each was answered.
     """
 
@@ -63,6 +65,7 @@ class Conversation:
         self.ended = False
         self.ceilings = Ceilings(session.mode)
         self.waiting: dict[str, int] = {}
+        self.senders: dict[str, tuple[Client, str]] = {}
         self.messages = Bounded[tuple[str, str], bool](IDS)
         self.done = Bounded[tuple[int, str], bytes](IDS)
         self._facts: Mapping[str, Any] = {}
@@ -213,6 +216,18 @@ class Conversation:
     def taken(self, uuid: object) -> None:
         """A message that the session has taken, or given back, is no longer waiting."""
         self.waiting.pop(str(uuid), None)
+        self.senders.pop(str(uuid), None)
+
+    def unanswered(self) -> None:
+        """The session ends: whoever said a message that waits is told that nobody answers it, and so is the log."""
+        if not self.waiting:
+            return
+        for uuid in self.waiting:
+            self.record(NOTED, dump({"kind": "unanswered", "message": uuid}))
+            client, mark = self.senders.pop(uuid, (None, ""))
+            if client is not None and client.number in self.audience.clients:
+                self.audience.say(client, frame("refused", id=mark, reason="ended", text=UNANSWERED))
+        self.commands.append(Changed({**self._facts, "unanswered": len(self.waiting)}))
 
     # -- what a client is answered ------------------------------------------------------------------------------------
 

@@ -36,7 +36,8 @@ From the host:
     settled    question, by (a client's name, or null), how (allow, deny, timeout, interrupt, cancelled, ended)
     state      state, status, waitingFor, needs, detail (background page, section 3), model, mode
     driver     client (its name, or null)
-    refused    id (or null), reason (a word of Reason), text (a sentence), driver (where another one drives)
+    refused    id (or null), reason (a word of Reason), text (a sentence), driver (where another one drives). A message
+               that was accepted and still waits when the session ends is refused so, with the reason "ended"
     bye        reason
     accepted   id: what the frame asked for was done (said to all kinds but end, request, reply)  optional
     response   id, response (the body of Claude's control_response)                            optional

@@ -175,8 +175,9 @@ class Hub:
             return
         it.ended = True
         it.settle_all(None, "ended", LEFT)
-        it.situation.end(failed)
+        it.situation.end(failed, messages=bool(it.waiting))
         it.changed()
+        it.unanswered()
         for client in list(it.audience.clients.values()):
             it.audience.drop(client, reason)
 

@@ -111,10 +111,12 @@ class Obedience:
             raise FrameError('message has `message`, an object with the role "user"')
         if not isinstance(message.get("content"), str | list):
             raise FrameError("`content` of a message is a text or a list of blocks")
-        it.message(message, uuid or it.mint(), said.get("priority"))
+        named = uuid or it.mint()
+        it.message(message, named, said.get("priority"))
         it.give(client)
         if mark:
             it.messages[key] = True
+            it.senders[named] = client, mark
         return True
 
     def _answer(self, client: Client, said: Said, mark: str) -> bool:

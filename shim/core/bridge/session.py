@@ -245,11 +245,11 @@ class Situation:
         else:
             self._state, self._detail = "done", brief(said) or self._detail
 
-    def end(self, failed: str = "") -> None:
-        """The session is over; `failed` says why, where nobody stopped it."""
+    def end(self, failed: str = "", *, messages: bool = False) -> None:
+        """The session is over; `failed` says why, where nobody stopped it. `messages` waited for their turn."""
         if failed:
             self._ended, self._detail = "failed", brief(failed)
-        elif self.active or self._state == "blocked":
+        elif self.active or messages or self._state == "blocked":
             self._ended = STOPPED
         else:
             self._ended = self._state

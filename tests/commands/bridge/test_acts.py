@@ -167,6 +167,16 @@ def test_what_is_said_is_the_next_message(desk, asking):
         assert until_result(watcher)[-1]["result"] == "More."
 
 
+def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(desk, asking):
+    for text in ("more", "and more"):
+        assert desk.shim("bridge", "say", asking.id, text).status == 0
+    stopped = desk.shim("bridge", "stop", asking.id).stdout.decode()
+    assert stopped == f"stopped {asking.id}; 2 messages were not answered\n"
+    assert b"2 messages were not answered" in desk.shim("bridge", "list", "--all").stdout
+    assert [each["unanswered"] for each in listed(desk, "--all")] == [2]
+    assert desk.claude("logs", asking.id).stdout.count(b"a message was not answered") == 2
+
+
 def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
     one = desk.start()
     with desk.link(one, client="somebody") as driver:

@@ -220,6 +220,23 @@ def test_a_message_is_in_the_log_before_the_conversation_has_it():
     assert play.stdin[0]["priority"] == "now"
 
 
+def test_messages_that_wait_when_the_session_ends_are_refused_and_noted():
+    play = Play()
+    play.join(1)
+    play.join(2, "watch")
+    play.say(1, "message", id="taken", message=user("one"))
+    play.turn()
+    play.say(1, "message", id="a", message=user("two"))
+    play.say(1, "message", id="b", message=user("three"))
+    play.read(1), play.read(2)
+    play.hub.close("stopped")
+    frames = play.read(1)
+    assert [(one["id"], one["reason"]) for one in of_kind(frames, "refused")] == [("a", "ended"), ("b", "ended")]
+    assert kinds(frames)[-1] == "bye" and of_kind(play.read(2), "refused") == []
+    assert sum(b'"unanswered"' in record.data for record in play.log.records) == 2
+    assert (play.facts["unanswered"], play.facts["state"]) == (2, "stopped")
+
+
 def test_a_flood_of_messages_is_refused():
     play = Play(frame_bytes=100_000)
     play.join(1)
