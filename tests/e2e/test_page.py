@@ -230,6 +230,25 @@ def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, asking):
     page.shows("Bash: allowed by you", "#settled")
 
 
+EDIT = {"file_path": "/r/a", "old_string": "x", "new_string": "evil", "edits": [{"old_string": "a", "new_string": "b"}]}
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "shown"),
+    [
+        ("Edit", EDIT, ("new_string", "evil", "+b")),
+        (f"mcp__files__{'a' * 100}_evil", {"path": "/r"}, (f"{'a' * 100}_evil", "path", "/r")),
+    ],
+    ids=["edit", "name"],
+)
+def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, given, shown):
+    page.come_in()
+    page.show(hosts[1])
+    page.web.call(hosts[1].ask, "q9", tool_name=tool, input=given, tool_use_id="t")
+    page.browser.wait(lambda: page.browser.all(".asking-card"))
+    assert all(word in page.text(".asking-card") for word in shown)
+
+
 @full
 def test_always_gives_exactly_the_rule_that_it_says(page, browser, asking):
     assert f"Bash({scenes.COMMAND})" in page.text(".asking-card .hint")

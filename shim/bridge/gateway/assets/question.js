@@ -141,7 +141,7 @@ function wrapped(text) {
 /** All of the input, nothing folded and nothing cut: `fields` has what the diff does not say. */
 function questionInput(data) {
   const fields = data.fields || [];
-  const alone = fields.length === 1 && fields[0][1] === data.main && !data.diff;
+  const alone = fields.length === 1 && fields[0][0] === "command" && !data.diff; // what is known by itself
   return [
     data.message ? element("p", { class: "said" }, data.message) : "",
     fields.map(([name, value]) => (alone ? wrapped(value) : labelled(name, wrapped(value)))),
