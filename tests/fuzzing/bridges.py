@@ -549,6 +549,20 @@ class Bridge(RuleBasedStateMachine):
         if self.judges and takes:
             self.asks_a_hook(place)
 
+    @precondition(lambda self: len(self.peers) > 1)
+    @rule(place=peers, waits=st.booleans(), hooks=st.booleans())
+    def brings_and_goes(self, place: int, waits: bool, hooks: bool) -> None:
+        """Somebody brings what judges and forbids, says a message, perhaps, and goes at once."""
+        if hooks:
+            self.brings_hooks(place, True, True)
+        self.narrows(place, "plan")
+        if waits:
+            self.message(place, None, False, True)
+        self.goes(place, False, 0)
+        if self.peers:
+            self.brings_hooks(place, False, True)
+        self.what_is_forbidden_holds()
+
     @precondition(lambda self: self.peers)
     @rule(place=peers, mode=st.sampled_from(["", "plan", "default"]))
     def narrows(self, place: int, mode: str) -> None:
