@@ -20,6 +20,8 @@ KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 # What of an `initialize` the session has to be told; the rest is answered from what the host was told at its begin.
 BROUGHT = ("hooks", "sdkMcpServers", "mcpServers", "agents", "systemPrompt", "appendSystemPrompt", "jsonSchema")
 INITIALIZE = "initialize"
+OWN_PROCESS = ("hooks", "sdkMcpServers")  # what of it lives in the frontend's process: no message runs without it
+UNTAKEN = "the session has not taken the hooks and MCP servers of this frontend, and nothing runs without them: {why}"
 OURS = object()  # who asked, where it was not the frontend
 LEFT = "the frontend has said all, and answers nothing any more"
 
@@ -54,6 +56,9 @@ class Frontend:
         self._questions: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
         self._put: set[str] = set()  # those that were put to the frontend
         self._asks: set[str] = set()  # of hooks and servers
+        self._bringing: set[str] = set()  # our ids of an `initialize` whose hooks and servers are not yet taken
+        self._held: dict[str, Mapping[str, Any]] = {}  # messages that wait for that
+        self._untaken = ""  # why the last one was refused
 
     @property
     def drives(self) -> bool:
@@ -112,6 +117,7 @@ class Frontend:
             self._open[mine := self._mint()] = OURS
             self._frame("request", id=mine, request={"subtype": "cancel_async_message", "message_uuid": uuid})
             self.turns.refused(uuid)
+        self._held.clear()
 
     def _message(self, event: Mapping[str, Any]) -> None:
         try:
@@ -125,10 +131,31 @@ class Frontend:
         self._send(parse_uuid(message.uuid or "") or self._mint(), message.message, **given)
 
     def _send(self, identity: str, message: Mapping[str, Any], **given: str) -> None:
+        self.turns.sent(identity)
+        if self._untaken or len(self._held) >= OPEN_REQUESTS:
+            self.turns.refused(identity)
+            self.refusal = self._untaken or "Too many messages wait already"
+        elif self._bringing:
+            self._held[identity] = {"message": message, **given}
+        else:
+            self._take_idle()
+            self._frame("message", id=identity, message=message, **given)
+
+    def _take_idle(self) -> None:
+        """Drive a session that another frontend drives, where no turn runs."""
         if self.others_drive and not self.busy:
             self._frame("take", id=self._mint())
-        self.turns.sent(identity)
-        self._frame("message", id=identity, message=message, **given)
+
+    def _brought(self, identity: str, refused: str) -> None:
+        """The session has taken what an `initialize` brings, or refused it: messages behind it go, or are not said."""
+        if identity not in self._bringing:
+            return
+        self._bringing.discard(identity)
+        self._untaken = UNTAKEN.format(why=refused) if refused else ""
+        if not self._bringing:
+            held, self._held = self._held, {}
+            for message, given in held.items():
+                self._send(message, given["message"], **{key: given[key] for key in given if key != "message"})
 
     def _request(self, event: Mapping[str, Any]) -> None:
         request, identity = event.get("request"), event.get("request_id")
@@ -147,6 +174,9 @@ class Frontend:
             self._refuse(identity, "Too many requests are open already")
             return
         self._open[mine] = identity
+        if subtype == INITIALIZE and any(request.get(key) for key in OWN_PROCESS):
+            self._bringing.add(mine)
+            self._take_idle()
         self._frame("request", id=mine, request=request)
 
     def _response(self, event: Mapping[str, Any]) -> None:
@@ -262,6 +292,7 @@ class Frontend:
         if isinstance(body, dict) and body.get("cancelled") is True:
             self.turns.refused(str(body.get("message_uuid")))
         asked = self._open.pop(identity)
+        self._brought(identity, str(response.get("error")) if response.get("subtype") == "error" else "")
         if asked is not OURS:
             self._say({"type": "control_response", "response": {**response, "request_id": asked}})
 
@@ -270,6 +301,7 @@ class Frontend:
         if identity in self._open:
             if (asked := self._open.pop(identity)) is not OURS:
                 self._refuse(asked, reason)
+            self._brought(identity, reason)
         elif identity in self._answers:  # one that cannot be read is a denial (never wider)
             self._deny(self._answers.pop(identity), FAILED.format(error=reason))
         elif self.turns.refused(identity):

@@ -231,3 +231,39 @@ def test_a_message_that_the_session_does_not_take_is_told():
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     tell(frontend, "refused", id=MINE, reason="driven", text="terminal drives", driver="terminal")
     assert frontend.refusal == "terminal drives" and frontend.turns.idle
+
+
+HOOKS = {"hooks": {"PreToolUse": [{"hookCallbackIds": ["h"]}]}}
+
+
+def test_who_brings_hooks_to_an_idle_session_that_another_drives_takes_it_first():
+    frontend = attached(driver="terminal")
+    take, request = ask(frontend, "initialize", **HOOKS)
+    assert (take["kind"], request["kind"]) == ("take", "request")
+
+
+def test_a_message_behind_hooks_waits_until_the_session_has_taken_them():
+    frontend = attached()
+    (request,) = ask(frontend, "initialize", **HOOKS)
+    assert hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE, priority="next") == []
+    assert not frontend.turns.idle
+    tell(frontend, "response", id=request["id"], response={"subtype": "success", "response": {}})
+    (message,) = taken(frontend)
+    assert (message["kind"], message["id"], message["priority"]) == ("message", MINE, "next")
+
+
+def test_no_message_of_a_frontend_is_said_without_the_hooks_that_the_session_has_not_taken():
+    frontend = attached(driver="terminal", busy=True)
+    (request,) = ask(frontend, "initialize", **HOOKS)
+    assert hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE) == []
+    assert tell(frontend, "refused", id=request["id"], reason="not-driver", text="terminal drives") != []
+    assert taken(frontend) == [] and frontend.turns.idle and frontend.refusal.endswith(": terminal drives")
+    tell(frontend, "driver", client=None)
+    frontend.refusal = ""
+    assert hear(frontend, type="user", message={"role": "user", "content": "again"}) == []
+    assert frontend.refusal and frontend.turns.idle
+    (request,) = ask(frontend, "initialize", **HOOKS)
+    tell(frontend, "response", id=request["id"], response={"subtype": "success"})
+    assert [frame["kind"] for frame in hear(frontend, type="user", message={"role": "user", "content": "hi"})] == [
+        "message"
+    ]
