@@ -51,7 +51,7 @@ ALONE = "the conversation is run without the bridge: {why}\n"
 
 
 class BusyError(FrontendError):
-    """Somebody else drives the session, and is in the middle of a turn."""
+    """A turn runs that somebody else drives, or whose questions the frontend could not answer."""
 
 
 class EndedError(Exception):
@@ -298,7 +298,7 @@ class Attached:
         inside, _ = _servers(self._invocation, str(one.facts["cwd"]))
         frontend = Frontend(self._wants(), one.session, fresh_uuid, asked=asked, servers=inside)
         frontend.framed(link.welcome)
-        if frontend.others_drive and frontend.busy:
+        if frontend.busy and (frontend.others_drive or not asked):
             raise BusyError(BUSY.format(id=one.id))
         if not own:
             await self._narrow(one, link, frontend)

@@ -7,6 +7,7 @@ would (contract sections 3 and 6).
 
 from collections.abc import Callable, Mapping, Sequence
 
+from shim.bridge.attach.own_process import OwnProcess
 from shim.bridge.attach.own_turns import OwnTurns, View, Wants
 from shim.core.claude.messages import NOW, read_line, read_message
 from shim.core.claude.permissions import FAILED, UNASKED
@@ -20,8 +21,6 @@ KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 # What of an `initialize` the session has to be told; the rest is answered from what the host was told at its begin.
 BROUGHT = ("hooks", "sdkMcpServers", "mcpServers", "agents", "systemPrompt", "appendSystemPrompt", "jsonSchema")
 INITIALIZE = "initialize"
-OWN_PROCESS = ("hooks", "sdkMcpServers")  # what of it lives in the frontend's process: no message runs without it
-UNTAKEN = "the session has not taken the hooks and MCP servers of this frontend, and nothing runs without them: {why}"
 OURS = object()  # who asked, where it was not the frontend
 LEFT = "the frontend has said all, and answers nothing any more"
 
@@ -49,16 +48,12 @@ class Frontend:
         self._wants = wants
         self._mint = mint
         self._asked = asked
-        self._servers = servers
+        self._process = OwnProcess(servers)
         self._closed = False
         self._open: dict[str, object] = {}  # our id of a request → the frontend's
         self._answers: dict[str, str] = {}  # our id of an answer → the question
         self._questions: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
         self._put: set[str] = set()  # those that were put to the frontend
-        self._asks: set[str] = set()  # of hooks and servers
-        self._bringing: set[str] = set()  # our ids of an `initialize` whose hooks and servers are not yet taken
-        self._held: dict[str, Mapping[str, Any]] = {}  # messages that wait for that
-        self._untaken = ""  # why the last one was refused
 
     @property
     def drives(self) -> bool:
@@ -99,9 +94,9 @@ class Frontend:
         """The frontend's stdin has ended: it answers nothing any more."""
         self._closed = True
         self._deafen()
-        for identity in self._asks:
+        for identity in self._process.asks:
             self._reply(identity, {"subtype": "error", "request_id": identity, "error": LEFT})
-        self._asks.clear()
+        self._process.asks.clear()
 
     def _deafen(self) -> None:
         """No question can be put to the frontend: others who are attached may answer, else it is denied."""
@@ -117,7 +112,7 @@ class Frontend:
             self._open[mine := self._mint()] = OURS
             self._frame("request", id=mine, request={"subtype": "cancel_async_message", "message_uuid": uuid})
             self.turns.refused(uuid)
-        self._held.clear()
+        self._process.held.clear()
 
     def _message(self, event: Mapping[str, Any]) -> None:
         try:
@@ -132,11 +127,11 @@ class Frontend:
 
     def _send(self, identity: str, message: Mapping[str, Any], **given: str) -> None:
         self.turns.sent(identity)
-        if self._untaken or len(self._held) >= OPEN_REQUESTS:
+        if self._process.untaken or len(self._process.held) >= OPEN_REQUESTS:
             self.turns.refused(identity)
-            self.refusal = self._untaken or "Too many messages wait already"
-        elif self._bringing:
-            self._held[identity] = {"message": message, **given}
+            self.refusal = self._process.untaken or "Too many messages wait already"
+        elif self._process.comes:
+            self._process.held[identity] = {"message": message, **given}
         else:
             self._take_idle()
             self._frame("message", id=identity, message=message, **given)
@@ -148,14 +143,8 @@ class Frontend:
 
     def _brought(self, identity: str, refused: str) -> None:
         """The session has taken what an `initialize` brings, or refused it: messages behind it go, or are not said."""
-        if identity not in self._bringing:
-            return
-        self._bringing.discard(identity)
-        self._untaken = UNTAKEN.format(why=refused) if refused else ""
-        if not self._bringing:
-            held, self._held = self._held, {}
-            for message, given in held.items():
-                self._send(message, given["message"], **{key: given[key] for key in given if key != "message"})
+        for message, given in self._process.taken(identity, refused).items():
+            self._send(message, given["message"], **{key: given[key] for key in given if key != "message"})
 
     def _request(self, event: Mapping[str, Any]) -> None:
         request, identity = event.get("request"), event.get("request_id")
@@ -163,9 +152,12 @@ class Frontend:
             self._complain("Error: Missing request on control_request")
             return
         subtype, mine = request.get("subtype"), self._mint()
-        if subtype == INITIALIZE and self._servers:
+        if subtype == INITIALIZE and self._process.servers:
             inside = request.get("sdkMcpServers")
-            request = {**request, "sdkMcpServers": [*(inside if isinstance(inside, list) else ()), *self._servers]}
+            request = {
+                **request,
+                "sdkMcpServers": [*(inside if isinstance(inside, list) else ()), *self._process.servers],
+            }
         if subtype == INITIALIZE and not any(request.get(key) for key in BROUGHT) and self.welcome.get(INITIALIZE):
             current = {"current_permission_mode": self.turns.mode or self.welcome.get("mode") or "default"}
             self._answer(identity, {**self.welcome[INITIALIZE], **current})
@@ -174,8 +166,7 @@ class Frontend:
             self._refuse(identity, "Too many requests are open already")
             return
         self._open[mine] = identity
-        if subtype == INITIALIZE and any(request.get(key) for key in OWN_PROCESS):
-            self._bringing.add(mine)
+        if subtype == INITIALIZE and self._process.bring(mine, request):
             self._take_idle()
         self._frame("request", id=mine, request=request)
 
@@ -186,8 +177,8 @@ class Frontend:
         if self._wants.replays:
             self._say(event)
         identity = str(response.get("request_id"))
-        if identity in self._asks:
-            self._asks.discard(identity)
+        if identity in self._process.asks:
+            self._process.asks.discard(identity)
             self._reply(identity, response)
         elif identity in self._put:
             self._put.discard(identity)
@@ -282,7 +273,7 @@ class Frontend:
         if self._closed:
             self._reply(identity, {"subtype": "error", "request_id": identity, "error": LEFT})
             return
-        self._asks.add(identity)
+        self._process.asks.add(identity)
         self._say({"type": "control_request", "request_id": identity, "request": request})
 
     def _answered(self, identity: str, response: object) -> None:

@@ -66,6 +66,7 @@ class Conversation:
         self.ceilings = Ceilings(session.mode)
         self.waiting: dict[str, int] = {}
         self.senders: dict[str, tuple[Client, str]] = {}
+        self.turn_of: int | None = None  # whose message the turn answers: 0 for nobody's here, None where it names none
         self.messages = Bounded[tuple[str, str], bool](IDS)
         self.done = Bounded[tuple[int, str], bytes](IDS)
         self._facts: Mapping[str, Any] = {}
@@ -132,8 +133,13 @@ class Conversation:
             self.settle(question.question, by, how, denial(question, message) if message else None)
 
     def deny_unheard(self) -> None:
-        """Deny what nobody who is here can answer, if who drives cannot: a run of its own would have denied it."""
+        """Deny what nobody who is here can answer, if who drives cannot: a run of its own would have denied it.
+
+        A question of a turn that answers somebody else waits: it is none of the driver's.
+        """
         driver = self.roles.driver
+        if driver is not None and self.turn_of not in (None, driver.number):
+            return
         if driver is None or not driver.deaf or any(map(self.roles.may_answer, self.audience)):
             return
         for question in list(self.questions.open.values()):
@@ -213,10 +219,11 @@ class Conversation:
             self.changed()
             self.deny_unheard()
 
-    def taken(self, uuid: object) -> None:
-        """A message that the session has taken, or given back, is no longer waiting."""
-        self.waiting.pop(str(uuid), None)
-        self.senders.pop(str(uuid), None)
+    def taken(self, uuid: object) -> int | None:
+        """A message that the session has taken, or given back, is no longer waiting; the client whose it is."""
+        known = self.waiting.pop(str(uuid), None) is not None
+        sender = self.senders.pop(str(uuid), None)
+        return sender[0].number if sender else 0 if known else None
 
     def unanswered(self) -> None:
         """The session ends: whoever said a message that waits is told that nobody answers it, and so is the log."""
@@ -228,6 +235,11 @@ class Conversation:
             if client is not None and client.number in self.audience.clients:
                 self.audience.say(client, frame("refused", id=mark, reason="ended", text=UNANSWERED))
         self.commands.append(Changed({**self._facts, "unanswered": len(self.waiting)}))
+
+    def begun(self, uuid: object) -> None:
+        """The session answers a message, also one that is said into its turn: a turn is whose it was first."""
+        asker = self.taken(uuid)
+        self.turn_of = asker if self.turn_of is None else self.turn_of
 
     # -- what a client is answered ------------------------------------------------------------------------------------
 

@@ -223,7 +223,9 @@ class Hub:
         it, kind = self._it, line.get("type")
         it.audience.block.whole(line)
         if kind == "user" and line.get("isReplay") is True:
-            it.taken(line.get("uuid"))
+            it.begun(line.get("uuid"))
+        elif kind == "result":
+            it.turn_of = None
         elif kind == "system":
             self._system(line)
         it.situation.line(line)

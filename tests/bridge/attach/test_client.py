@@ -234,6 +234,22 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
     assert [line["result"] for line in results(done)[:-1]] == []
 
 
+def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(living):
+    """B50: `same while it waits for permission`, and the question goes on waiting."""
+    living.vendor(*ASKING_CHILD)
+    with talk(living, *ASKING, **BRIDGE) as running:
+        running.say(user("go"))
+        asked = question(running)
+        running.signal(signal.SIGKILL)
+        running.status()
+    (one,) = living.sessions()
+    done = living.claude("-p", "hello", "--resume", one.session)
+    assert (done.status, done.stdout) == (1, b"")
+    assert done.stderr.startswith(f"Error: That session is running in the background ({one.id}). ")
+    with connect_blocking(one.session, living.variables, role=WATCH) as watcher:
+        assert watcher.welcome["questions"] == [asked["request_id"]]
+
+
 def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(living):
     """The child was told no rules, and asks about fewer calls without them: the next one is told."""
     record = ["record", str(living.box.recording)]
@@ -285,7 +301,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(l
         running.signal(signal.SIGKILL)
         running.status()
     (one,) = living.sessions()
-    arguments = ("-p", "two", "--resume", one.session, *STREAM)
+    arguments = ("-p", "two", "--resume", one.session, *STREAM, "--permission-prompt-tool", "stdio")
     with (
         connect_blocking(one.session, living.variables, role=WATCH) as watcher,
         living.box.running(*arguments, environment=living.environment) as second,

@@ -41,6 +41,22 @@ def test_a_question_that_waits_when_its_last_listener_becomes_deaf_is_denied():
     assert of_kind(play.asks(1, "deaf"), "settled") == DENIED
 
 
+def test_a_question_of_a_turn_that_answers_somebody_else_waits_whoever_cannot_hear_it():
+    """Who began the turn has left it; a deaf client comes, and speaks."""
+    play, turn = Play(), "11111111-1111-4111-8111-111111111111"
+    play.hub.prompt({"role": "user", "content": "hi"}, turn)
+    play.said({"type": "user", "uuid": turn, "isReplay": True}, QUESTION)
+    play.join(1)
+    message = {"role": "user", "content": "hello"}
+    frames = play.asks(1, "deaf", id="d") + play.asks(1, "message", id="m", message=message)
+    play.said({"type": "user", "uuid": play.stdin[-1]["uuid"], "isReplay": True})
+    assert of_kind(frames + play.read(1), "settled") == []
+    play.said({"type": "result", "subtype": "success"})
+    own = play.asks(1, "message", id="n", message=message)
+    play.said({"type": "user", "uuid": play.stdin[-1]["uuid"], "isReplay": True}, {**QUESTION, "request_id": "q2"})
+    assert [said["question"] for said in of_kind(own + play.read(1), "settled") if said["how"] == "deny"] == ["q2"]
+
+
 def test_a_question_of_a_session_that_nobody_drives_waits():
     play = playing()
     play.say(1, "release")

@@ -1,0 +1,46 @@
+"""What of a frontend lives in its own process, hooks and MCP servers: none of its messages runs without them."""
+
+from collections.abc import Mapping, Sequence
+
+from shim.core.reading.typed import Any
+
+BROUGHT = ("hooks", "sdkMcpServers")  # the keys of an `initialize`
+UNTAKEN = "the session has not taken the hooks and MCP servers of this frontend, and nothing runs without them: {why}"
+
+
+class OwnProcess:
+    """`servers` are the names of those that the command line names; `asks` what the session asks and has no answer yet.
+
+    `untaken` is why the session has not taken what the frontend brings, "" where it has. `held` are the messages that
+    wait for that, by their ids.
+    """
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        self.servers = servers
+        self.asks: set[str] = set()
+        self.held: dict[str, Mapping[str, Any]] = {}
+        self.untaken = ""
+        self._bringing: set[str] = set()
+
+    @property
+    def comes(self) -> bool:
+        """Whether the session has yet to take it."""
+        return bool(self._bringing)
+
+    def bring(self, identity: str, request: Mapping[str, Any]) -> bool:
+        """An `initialize` goes to the session; whether it brings something."""
+        if not any(request.get(key) for key in BROUGHT):
+            return False
+        self._bringing.add(identity)
+        return True
+
+    def taken(self, identity: str, refused: str) -> Mapping[str, Mapping[str, Any]]:
+        """The session has taken it, or `refused` says why not; the messages that waited for that."""
+        if identity not in self._bringing:
+            return {}
+        self._bringing.discard(identity)
+        self.untaken = UNTAKEN.format(why=refused) if refused else ""
+        if self._bringing:
+            return {}
+        held, self.held = self.held, {}
+        return held
