@@ -21,7 +21,7 @@ from shim.conversation.invocation import going_on, played, prompts, terminator
 from shim.conversation.session_facts import named_servers, state_events
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.argv.words import conversation_words
+from shim.core.claude.argv.words import conversation_words, going_on_with
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, MachineError, ShimError, Tried
@@ -197,8 +197,11 @@ class Attached:
 
     def _begin(self) -> Registered:
         """A host of our own. ShimError where the conversation cannot begin at all."""
-        invocation, environment = self._invocation, os.environ
-        begun, asks = self._planned()
+        environment = os.environ
+        known = registry.look_up(self._session, environment) if self._session else None
+        saved = (known and registry.read_start(known.folder)) or {}
+        invocation = going_on_with([str(word) for word in saved.get("arguments") or ()], self._invocation)
+        begun, asks = self._planned(invocation)
         flags, forked = invocation.session, ""
         session = self._session or flags.session_id or fresh_uuid()
         if flags.fork_session:
@@ -223,9 +226,9 @@ class Attached:
         except FrontendError as error:
             raise _NoHostError(str(error)) from None
 
-    def _planned(self) -> tuple[Start, bool]:
+    def _planned(self, invocation: Invocation) -> tuple[Start, bool]:
         """What the host will start, which is nothing yet, and whether it asks. ShimError as a run would raise it."""
-        streams = self._invocation.with_flags(
+        streams = invocation.with_flags(
             input_format="stream-json", output_format="stream-json", verbose=True, permission_prompt_tool="stdio"
         )
         try:

@@ -15,8 +15,7 @@ from shim.commands.claude.answers import Answer, disabled, printed, refused
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse
-from shim.core.claude.argv.words import conversation_words
+from shim.core.claude.argv.words import conversation_words, going_on_with
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
@@ -116,8 +115,7 @@ def _before(invocation: Invocation) -> Before:
         return Before(invocation, copied=canonical, note=note)
     saved = [str(word) for word in (registry.read_start(known.folder) or {}).get("arguments", ())]
     options = ", ".join(word.partition("=")[0] for word in saved if word.startswith("--"))
-    both = parse([*saved, *conversation_words(invocation)])
-    woken = both._replace(prompt=invocation.prompt, session=invocation.session)
+    woken = going_on_with(saved, invocation)
     note = WOKEN.replace("{options}", printable(options)) if options else ""
     return Before(woken, session=canonical, cwd=known.facts["cwd"], note=note)
 

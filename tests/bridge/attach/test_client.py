@@ -126,6 +126,17 @@ def test_one_message_through_the_bridge_ends_its_session(living):
     assert living.ended(one).facts["state"] in ("stopped", "done")
 
 
+def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(living):
+    first = ("--disallowedTools", "Bash", "--permission-mode", "plan", "--append-system-prompt", "short")
+    assert living.claude("-p", "one", *first, **BRIDGE).status == 0
+    (one,) = living.sessions()
+    living.ended(one)
+    done = living.claude("-p", "one", "--resume", one.session, "--append-system-prompt", "long", **BRIDGE)
+    assert (done.status, done.stderr) == (0, "")
+    kept = (registry.read_start(one.folder) or {})["arguments"]
+    assert kept[:2] == ["--append-system-prompt", "long"] and {"--disallowedTools=Bash", "plan"} <= set(kept)
+
+
 def test_a_frontend_that_is_killed_leaves_its_session(living):
     with talk(living, **BRIDGE) as running:
         running.say(user("one"))

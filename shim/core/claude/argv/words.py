@@ -1,7 +1,9 @@
 """An Invocation → the words of Claude's command line again: for a conversation that another process runs."""
 
+from collections.abc import Sequence
+
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FLAGS
+from shim.core.claude.argv.parse import FLAGS, parse
 
 # What is not the conversation's own: who asks it what and in which form, which session it is, how our run of it is
 # recorded and explained.
@@ -22,6 +24,17 @@ def conversation_words(invocation: Invocation, without: frozenset[str] = OF_THE_
         words += _spelled(name, _OTHER[name], value)
     words += [name if value is None else f"{name}={value}" for name, value in invocation.leftovers.unknown]
     return words
+
+
+def going_on_with(saved: Sequence[str], asked: Invocation) -> Invocation:
+    """The next life of a session that has ended: the flags that it was begun with, and behind them those of now.
+
+    A flag that is left out now takes nothing back: what the session was forbidden stays so.
+    """
+    both = parse([*saved, *conversation_words(asked)])
+    lists = {field: both.flag(field) for field in FLAGS if field != "other" and isinstance(both.flag(field), tuple)}
+    once = {field: tuple(dict.fromkeys(words)) for field, words in lists.items()}
+    return both.with_flags(**once)._replace(prompt=asked.prompt, session=asked.session)
 
 
 def _of_field(field: str, value: object) -> list[str]:
