@@ -100,8 +100,9 @@ def on_terminal(
 
     ours = tuple(command[: len(OURS)]) == OURS
     start = partial(start_shim, command[len(OURS) :]) if ours else partial(subprocess.Popen, command)
+    sized = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")}  # of a runner of tests
     process = start(
-        env={"TERM": "xterm-256color"} | dict(env), cwd=cwd, stdin=slave, stdout=slave, stderr=slave,
+        env={"TERM": "xterm-256color"} | sized, cwd=cwd, stdin=slave, stdout=slave, stderr=slave,
         start_new_session=True, preexec_fn=own_terminal,
     )  # fmt: skip
     try:
