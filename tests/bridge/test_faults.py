@@ -13,21 +13,27 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from itertools import count
+from typing import Any
 
 import pytest
 import sweeps
-from box import ndjson
+from box import STREAM, ndjson
 from hosting import PATIENCE, until, until_result
+from hosting_box import HostingBox
 
 from shim.bridge import lock, registry, sockets, start
 from shim.bridge.cast_log import CastLog
-from shim.bridge.link import ask_once
+from shim.bridge.link import ask_once, connect_blocking
 from shim.bridge.start import LivingError, respawn
+from tests.conversation.test_conversation import CONVERSE, user
 from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
 
 ROUNDS = 200 if sweeps.full else 4
 LATEST = 0.7  # seconds after its start at which a host is killed: its turn is over by then
+BRIDGE = {"SHIM_BRIDGE": "1"}
+ANSWERED = 0.25  # seconds after its start at which a frontend is killed: its message is answered by then
 SAYS = says("some words of a vendor that says a lot")
 
 
@@ -56,6 +62,14 @@ def chatty(box, hosts):
         return hosts.start("go", **wanted), held
 
     return begin
+
+
+@pytest.fixture
+def living(box):
+    """The box, whose hosts end with the test."""
+    made = HostingBox(box)
+    yield made
+    made.close()
 
 
 def kill(hosts, one):
@@ -287,3 +301,38 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
     assert heard[-1]["kind"] == "bye" and hosts.ended(one).facts["state"] == "done"
     with lock.dead(one.folder) as dead:
         assert dead
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.full)])
+def test_frontends_that_are_killed_at_any_moment_cost_nothing(living, kills):
+    chance = random.Random(16)
+    turn = ["out", ndjson(INIT, says("Done."), result("Done."))]
+    living.vendor(HELLO, *(kills + 2) * (["hear", "go"], turn), ["hear", "never"])
+    with living.box.running(*CONVERSE, stdin=subprocess.PIPE, environment={**living.environment, **BRIDGE}) as first:
+        first.say(user("go"))
+        first.hang_up()
+    (one,) = living.sessions()
+    before = living.children(one), _descriptors(one)
+    with connect_blocking(one.session, living.variables, role="watch", partial=False) as stays:
+        seen = list[Any]()
+        for _ in range(kills):
+            words = ("-p", "go", "--resume", one.session, *STREAM)
+            with living.box.running(*words, environment=living.environment) as running:
+                seen += stays.frames(chance.uniform(0, ANSWERED))
+                running.signal(signal.SIGKILL)
+                running.status()
+        done = living.claude("-p", "go", "--resume", one.session, *STREAM)
+        assert (done.status, done.result["result"]) == (0, "Done.")
+        living.idle(one)
+        seen += stays.frames(0.1)
+    said = [came for came in seen if came["kind"] == "line"]
+    assert {came["number"]: came["raw"] for came in said} == kept(living.now(one))
+    kinds = [came["line"]["type"] for came in said]
+    assert kinds.count("result") == kinds.count("user") > 1, "each message that was taken was answered"
+    deadline = time.monotonic() + PATIENCE
+    while (living.children(one), _descriptors(one)) != before:
+        assert time.monotonic() < deadline, "something of a frontend that was killed is left"
+
+
+def _descriptors(one):
+    return len(os.listdir(f"/proc/{one.facts['pid']}/fd"))
