@@ -85,6 +85,10 @@ class Page:
         ready = "return shown.id === arguments[0] && shown.synced"
         self.browser.wait(lambda: self.browser.run(ready, host.facts["id"]))
 
+    def asked(self, number: int = 1) -> None:
+        """Wait until so many questions are there, and are heard."""
+        self.browser.wait(lambda: len(self.browser.all("#asked:not(.moved) .asking-card")) == number)
+
     def say(self, host: StandIn, **line: Any) -> None:
         """The session says a whole line."""
         self.web.call(host.say, **line)

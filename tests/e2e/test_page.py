@@ -48,7 +48,7 @@ def page(browser, hosts, tmp_path) -> Iterator[Page]:
 def asking(page, hosts):
     page.come_in()
     page.show(hosts[0])
-    page.browser.wait(lambda: page.browser.all(".asking-card"))
+    page.asked()
     return hosts[0]
 
 
@@ -102,7 +102,7 @@ def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
 def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
     page.come_in("watch")
     page.show(hosts[0])
-    browser.wait(lambda: browser.all(".asking-card"))
+    page.asked()
     assert not browser.find("#text").is_enabled()
     assert not browser.find("#new").is_displayed()
     assert browser.all(".asking-card button") == []
@@ -230,6 +230,38 @@ def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, asking):
     page.shows("Bash: allowed by you", "#settled")
 
 
+CLICK = """
+const seen = new MutationObserver(() => {
+  const allow = document.querySelector('.choose .strong');
+  if (!allow) return;
+  seen.disconnect();
+  allow.click();
+  window.clicked = true;
+});
+seen.observe(arguments[0], { childList: true, subtree: true });
+"""  # on what allows, at the first change below an element after which it is there
+
+
+def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(page, browser, hosts):
+    page.come_in()
+    browser.run(CLICK, browser.find("body"))
+    page.show(hosts[0])
+    page.asked()
+    assert browser.run("return window.clicked") and heard(hosts[0], "answer") == []
+    browser.click(".asking-card .strong")
+    browser.wait(lambda: heard(hosts[0], "answer"))
+
+
+def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing(page, browser, asking):
+    page.web.call(asking.ask, "q2", input={"command": "make deploy"})
+    page.asked(2)
+    browser.run(CLICK, browser.find("#asked"))
+    page.web.call(asking.questions.pop, "q1")
+    page.tell(asking, frame("settled", question="q1", by="terminal", how="deny"))
+    page.asked()
+    assert browser.run("return window.clicked") and heard(asking, "answer") == []
+
+
 EDIT = {"file_path": "/r/a", "old_string": "x", "new_string": "evil", "edits": [{"old_string": "a", "new_string": "b"}]}
 
 
@@ -245,7 +277,7 @@ def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, given,
     page.come_in()
     page.show(hosts[1])
     page.web.call(hosts[1].ask, "q9", tool_name=tool, input=given, tool_use_id="t")
-    page.browser.wait(lambda: page.browser.all(".asking-card"))
+    page.asked()
     assert all(word in page.text(".asking-card") for word in shown)
 
 
@@ -297,7 +329,7 @@ def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
     host = hosts[1]
     page.show(host)
     page.web.call(host.ask, "q2", tool_name="AskUserQuestion", input={"questions": scenes.CHOICE})
-    browser.wait(lambda: browser.all(".asking-card"))
+    page.asked()
     browser.click(".asking-card .strong")
     page.shows("Each question needs an answer", ".asking-card")
     browser.all(".asking-card .option")[1].click()
@@ -315,7 +347,7 @@ def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browse
     page.show(host)
     page.write("half a sent")
     page.web.call(host.ask, "q1")
-    browser.wait(lambda: browser.all(".asking-card"))
+    page.asked()
     assert page.focused() == "text"
     browser.press("ence")
     assert browser.find("#text").get_attribute("value") == "half a sentence"
@@ -330,10 +362,10 @@ def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browse
 @full
 def test_several_questions_are_counted_and_settled_one_by_one(page, browser, asking):
     page.web.call(asking.ask, "q2", input={"command": "make deploy"})
-    browser.wait(lambda: len(browser.all(".asking-card")) == 2)
+    page.asked(2)
     assert "1 of 2" in page.text(".asking-card")
     browser.all(".asking-card .strong")[1].click()
-    browser.wait(lambda: len(browser.all(".asking-card")) == 1)
+    page.asked()
     assert scenes.COMMAND in page.text(".asking-card")
 
 

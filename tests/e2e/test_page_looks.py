@@ -56,7 +56,7 @@ def visited(page: Page) -> Iterator[str]:
     for name, host in zip(("question", "choice", "edit", "live"), hosts, strict=True):
         page.show(host)
         if name != "live":
-            page.browser.wait(lambda: page.browser.all(".asking-card"))
+            page.asked()
         page.browser.run("for (const d of document.querySelectorAll('#steps details')) d.open = true")
         yield name
     page.browser.run("find('drives').hidden = false; failedToSend('It did not go out.'); reached(false)")
@@ -146,7 +146,7 @@ def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(opened, br
     page = opened(host)
     page.come_in()
     page.show(host)
-    browser.wait(lambda: browser.all(".asking-card"))
+    page.asked()
     browser.run("find('skip').focus()")
     order = []
     for _ in range(80):
@@ -175,6 +175,7 @@ def test_a_session_is_begun_answered_and_led_with_keys_alone(opened, browser):
     browser.press(ENTER)
     page.synced(host)
     browser.wait(lambda: "asking-card" in page.focused())
+    page.asked()
     browser.press(TAB, TAB)
     browser.wait(lambda: "Allow" in browser.driver.switch_to.active_element.text)
     browser.press(ENTER)
@@ -253,7 +254,7 @@ def test_hostile_words_stay_words_in_every_field(opened, browser, words):
         page = opened(host)
         page.come_in()
         page.show(host)
-        browser.wait(lambda: len(browser.all(".asking-card")) == 2)
+        page.asked(2)
         browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
         shapes.append(browser.run(SHAPE))
         browser.driver.delete_all_cookies()
@@ -271,7 +272,7 @@ def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(opened
     page = opened(host)
     page.come_in()
     page.show(host)
-    browser.wait(lambda: browser.all(".asking-card"))
+    page.asked()
     shown = "return document.querySelector('.asking-card .input').textContent.length"
     assert browser.run(shown) >= MILLION  # of what is asked nothing is cut
     browser.click(".choose .strong")

@@ -93,7 +93,7 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
     watcher = Watcher(frontend, session)
     try:
         browser.all("#list a")[0].click()
-        browser.wait(lambda: browser.all(".asking-card"))
+        page.asked()
         assert "touch made" in page.text(".asking-card .input")
         assert not (frontend.folder / "made").exists()
         assert watcher.shows("touch made")
@@ -138,7 +138,7 @@ def test_a_session_of_a_vendor_is_begun_from_the_page_and_denied_with_a_message(
         "find('vendor').value = arguments[0]; find('cwd').value = arguments[1]", vendor.name, str(frontend.folder)
     )
     browser.press("\ue009" + ENTER)  # Control and Enter
-    browser.wait(lambda: browser.all(".asking-card"))
+    page.asked()
     browser.click(".choose .plain")
     browser.press("make no files here")
     browser.click(".denial .bad")
@@ -159,7 +159,7 @@ def test_a_choice_of_the_model_is_made_on_the_page(
     page.come_in(size=SMALL)
     page.shows("Which colour?", "#list")
     browser.all("#list a")[0].click()
-    browser.wait(lambda: browser.all(".asking-card .option"))
+    page.asked()
     assert [option.text.split("\n")[0] for option in browser.all(".option")] == ["red", "blue"]
     browser.all(".option")[1].click()
     browser.click(".choose .strong")

@@ -2,6 +2,7 @@
 
 const questions = new Map(); // by their id: { data, node, made }
 const SETTLED_MS = 8000; // that the page says who settled a question
+const GRACE_MS = 500; // from when questions come or move until one is answered: a click or a key just then was meant for something else
 const HOW = { allow: "allowed", deny: "denied", timeout: "denied: nobody answered in time", interrupt: "cancelled by an interrupt", cancelled: "withdrawn", ended: "denied: the session ended" };
 
 function forgetQuestions() {
@@ -12,7 +13,7 @@ function forgetQuestions() {
 /** A question is open. Said again for one that is known, it changes nothing that was typed. */
 function askPerson(data) {
   if (questions.has(data.question)) return;
-  const entry = { data, node: null, made: Date.now() };
+  const entry = { data, node: null };
   entry.node = questionCard(entry);
   questions.set(data.question, entry);
   find("asked").append(entry.node);
@@ -45,6 +46,15 @@ function countQuestions() {
   const all = [...questions.values()];
   all.forEach((entry, at) => (entry.node.querySelector(".count").textContent = all.length > 1 ? `${at + 1} of ${all.length}` : ""));
   document.body.classList.toggle("asking", all.length > 0);
+  holdAnswers();
+}
+
+/** Questions stand elsewhere than they did: for a moment nothing answers them. */
+function holdAnswers() {
+  const asked = find("asked");
+  asked.classList.add("moved");
+  clearTimeout(shown.movedTimer);
+  shown.movedTimer = setTimeout(() => asked.classList.remove("moved"), GRACE_MS);
 }
 
 /** Somebody settled a question: say who, and how. */
@@ -212,6 +222,7 @@ function wrongIn(node, text) {
 
 /** Send an answer. The first one counts: if somebody was first, the page says who. */
 async function answer(entry, failed, body) {
+  if (find("asked").classList.contains("moved")) return;
   const session = shown.id;
   const buttons = entry.node.querySelectorAll("button, input, select, textarea");
   entry.from = entry.node.contains(document.activeElement) ? document.activeElement : null; // what is disabled loses the focus
