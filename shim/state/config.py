@@ -111,6 +111,8 @@ class Settings(NamedTuple):
         """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS, `known` the vendor's own ones."""
         own = self.of(vendor).timeouts
         set_here = own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
+        if name == "permission_timeout":  # nobody makes a vendor wait longer for an answer than it does
+            return min(filter(None, (set_here or TIMEOUTS[name], known.get(name))))
         return set_here or known.get(name) or TIMEOUTS[name]
 
 

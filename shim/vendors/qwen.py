@@ -135,6 +135,9 @@ def session(request: Request) -> list[str]:
 # A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how long it takes where
 # each fails at once, and each may take half a minute of its own.
 SILENT_SECONDS = 28 * 30.0 + 84
+# It denies a call itself that has no answer for longer than it may be told (`PATIENCE_MS` in its speech): ours comes
+# first, and is said.
+ANSWER_SECONDS = 590.0
 
 VENDOR = Vendor(
     name="qwen",
@@ -161,7 +164,11 @@ VENDOR = Vendor(
         structures=True,
         servers=True,
     ),
-    timeouts={"first_byte_timeout": SILENT_SECONDS, "idle_timeout": SILENT_SECONDS},
+    timeouts={
+        "first_byte_timeout": SILENT_SECONDS,
+        "idle_timeout": SILENT_SECONDS,
+        "permission_timeout": ANSWER_SECONDS,
+    },
     enforcement=Enforcement(
         asks=asks,
         binds=binds,

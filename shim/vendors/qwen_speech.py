@@ -15,8 +15,8 @@ from shim.core.vendor.vendor import Request
 from shim.vendors.claude_speech import ClaudeSpeech, respond
 from shim.vendors.qwen_tools import TOOLS
 
-# How long it waits for a permission: as long as a person takes to come back. Its own default is 60 s.
-PATIENCE_MS = 24 * 60 * 60 * 1000
+# How long it waits for a permission: the longest that it takes. With more it goes back to its own default of 60 s.
+PATIENCE_MS = 600_000
 MODES = {
     "default": "default",
     "plan": "plan",

@@ -11,6 +11,7 @@ from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.state.config import TIMEOUTS, Settings, VendorSettings, load
 from shim.vendors import find
+from shim.vendors.qwen_speech import PATIENCE_MS
 from tests.conversation.test_conversation import CONVERSE, results, stdin, user
 from tests.conversation.test_two_way import (
     ASKING,
@@ -181,6 +182,20 @@ def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys
     for spelled in (name, name.removesuffix("_timeout")):
         settings = Settings(timeouts={name: 3.0}, vendors={"x": VendorSettings(timeouts={spelled: 2.0})})
         assert (settings.timeout(name, "x", own), settings.timeout(name, "y", own)) == (2.0, 3.0)
+
+
+def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
+    own, name = {"permission_timeout": 7.0}, "permission_timeout"
+    assert Settings(timeouts={name: 3600.0}).timeout(name, "x", own) == 7.0
+    assert Settings(vendors={"x": VendorSettings(timeouts={"permission": 3600.0})}).timeout(name, "x", own) == 7.0
+    assert Settings(timeouts={"idle_timeout": 3600.0}).timeout("idle_timeout", "x", {"idle_timeout": 7.0}) == 3600.0
+
+
+def test_qwen_is_told_the_longest_wait_that_it_takes_and_our_denial_comes_before_its_own():
+    """0.24.4: with more than 600,000 ms, as with none, it denies a call after 60 s by itself."""
+    assert PATIENCE_MS == 600_000
+    ours = Settings().timeout("permission_timeout", "qwen", find("qwen").timeouts)
+    assert PATIENCE_MS / 1000 - 60 <= ours <= PATIENCE_MS / 1000 - 5
 
 
 @pytest.mark.parametrize(("vendor", "seconds"), [("qwen", 84), ("cursor", 757)])

@@ -203,7 +203,8 @@ class Vendor(NamedTuple):
     speaks        the `Speech` of a child that stays for the conversation, named as in `translates`; "": a child
                   a turn
     login         how a person logs in with it, said when the vendor is not logged in
-    timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`)
+    timeouts      how long it may be silent, where that is longer than others (keys of `config.TIMEOUTS`), and how long
+                  it waits for an answer, where that is shorter
     version       how its program is asked for its version, and which ones were tried
     """
 
