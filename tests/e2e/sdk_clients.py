@@ -130,13 +130,14 @@ class SdkClient:
         asks: bool = False,
         resume: str | None = None,
         serves: str | None = None,
+        judges: str | None = None,
         allowed: Sequence[str] = (),
         denied: Sequence[str] = (),
     ) -> Conversation:
         """Starts the client with the place's claude: for one prompt, or for a conversation.
 
         `resume` is a session that goes on. `serves` is the name of an MCP server in its own process; rules about tools
-        go with it.
+        go with it. `judges` is a tool whose calls a hook of its own process denies.
         """
         start = {
             "claude": str(place.claude),
@@ -145,6 +146,7 @@ class SdkClient:
             "partial": partial,
             "asks": asks,
             "serves": serves,
+            "judges": judges,
             "allowed": list(allowed),
             "denied": list(denied),
             "resume": resume,

@@ -148,3 +148,21 @@ def test_the_tools_of_a_clients_process_come_with_it(client: SdkClient, cli: Cli
         assert [line["input"] for line in turn.of("ran")] == [{"a": 2, "b": 3}]
         assert turn.result["text"] == REPLY_AFTER_TOOL
         assert session.alive
+
+
+@cells([PYTHON, TYPESCRIPT], asks=True)
+def test_the_hook_of_a_clients_process_judges_and_nothing_runs_unjudged_when_it_has_gone(
+    client: SdkClient, cli: Cli, place: Place
+) -> None:
+    with begun(place, "[[text]] the first words") as session:
+        judging = client.connect(place, resume=session.uuid, asks=True, judges="Bash")
+        turn = judging.turn("[[shell]] touch judged.txt")
+        judging.disconnect()
+        assert [line["input"]["command"] for line in turn.of("judged")] == ["touch judged.txt"]
+        assert turn.result["denied"] == ["Bash"] and turn.result["text"] == REPLY_AFTER_TOOL
+        other = client.connect(place, resume=session.uuid, asks=True)
+        turn = other.turn("[[shell]] touch unjudged.txt")
+        other.disconnect()
+        assert turn.result["denied"] == ["Bash"] and not turn.of("asked")
+        assert turn.result["text"] == REPLY_AFTER_TOOL and session.alive
+    assert not list(place.folder.glob("*judged.txt"))

@@ -7,10 +7,11 @@ client:
     start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial BOOL, asks BOOL,
                resume SESSION or null,
                serves NAME of an MCP server in this process, whose tool `add` says `ran`; or null
+               judges TOOL whose calls a hook in this process denies, saying `judged`; or null
                or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds LIMIT
     commands   say TEXT, image BASE64 or null · interrupt · set_model MODEL · set_permission_mode MODE · servers · close
                answer {behavior, message, input, interrupt, always}, number: of the question, the oldest without it
-    saw        servers · ran · init · delta · text · thinking · tool_use · tool_result · user_text · result
+    saw        servers · ran · judged · init · delta · text · thinking · tool_use · tool_result · user_text · result
                asked · done · exception · end
                run (of many: what was seen in it, added up; a long text as its digest)
 """
@@ -167,9 +168,18 @@ def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) ->
         wanted["mcp_servers"] = {start["serves"]: sdk.create_sdk_mcp_server(start["serves"], "1.0.0", [_add()])}
         wanted["allowed_tools"] = start["allowed"]
         wanted["disallowed_tools"] = start["denied"]
+    if start.get("judges"):
+        wanted["hooks"] = {"PreToolUse": [sdk.HookMatcher(matcher=start["judges"], hooks=[deny])]}
     if commands and start["asks"]:
         wanted["can_use_tool"] = commands.permission
     return sdk.ClaudeAgentOptions(**wanted)
+
+
+async def deny(given: Any, call: str | None, context: Any) -> Any:
+    """A hook that denies each call it is asked about."""
+    saw("judged", name=given["tool_name"], input=given["tool_input"])
+    said = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "judged so"}
+    return {"hookSpecificOutput": said}
 
 
 def _add() -> Any:

@@ -111,7 +111,15 @@ async function served(name) {
   };
 }
 
+/** A hook that denies each call it is asked about. */
+async function deny(given) {
+  print("judged", { name: given.tool_name, input: given.tool_input });
+  const said = { permissionDecision: "deny", permissionDecisionReason: "judged so" };
+  return { hookSpecificOutput: { hookEventName: "PreToolUse", ...said } };
+}
+
 const options = {
+  ...(start.judges ? { hooks: { PreToolUse: [{ matcher: start.judges, hooks: [deny] }] } } : {}),
   ...(start.serves ? await served(start.serves) : {}),
   ...(start.claude ? { pathToClaudeCodeExecutable: start.claude } : {}),
   cwd: start.cwd,
