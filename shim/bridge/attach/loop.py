@@ -212,11 +212,11 @@ class AttachLoop(Loop):
             last.append({"kind": "end", "id": fresh_uuid()})
         elif stopped and runs and not frontend.others_drive:
             last.append({"kind": "interrupt", "id": fresh_uuid()})  # what it asked for; the session stays
-        frontend.frames += last
+        frames, frontend.frames = [*frontend.frames, *last], []
         waiting = frontend.awaited = {str(frame["id"]) for frame in last}
         try:
             with anyio.move_on_after(LAST_WORDS_SECONDS if self._stopped_by else END_SECONDS):
-                for frame in frontend.frames:
+                for frame in frames:
                     await self._link.send(frame)
                 while waiting and not self._lost:  # a connection that is closed before may take them with it
                     await self._news.wait()

@@ -154,9 +154,10 @@ class Life:
         self._stop(STOPPED)
 
     def _stop(self, why: str) -> None:
-        """End the session: what runs is stopped as by a signal."""
-        self.why = why
-        os.kill(os.getpid(), signal.SIGTERM)
+        """End the session: what runs is stopped as by a signal. Behind the conversation another one would kill us."""
+        if self.why == OVER:
+            self.why = why
+            os.kill(os.getpid(), signal.SIGTERM)
 
     async def _tick(self) -> None:
         """Look at the time: for the hub, for our stderr, and whether anybody needs us."""

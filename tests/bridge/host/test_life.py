@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import time
+from contextlib import suppress
 
 import pytest
 from box import ndjson
@@ -11,7 +12,7 @@ from hosting import PATIENCE, lines, until, until_result
 
 from shim.bridge import registry, sockets
 from shim.bridge.host import life
-from shim.bridge.link import ask_once
+from shim.bridge.link import HostGoneError, ask_once
 from shim.bridge.start import respawn
 from tests.conversation.test_passthrough_loop import TURN as PASSED
 from tests.conversation.test_two_way import HELLO, INIT, TURN, asking_child, asks, calls, returns
@@ -88,6 +89,20 @@ def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, talking):
     heard = ask_once(one.session, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye"
     assert hosts.ended(one).facts["state"] == "stopped"
+
+
+def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, talking):
+    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    with hosts.link(one, partial=False) as link:
+        until_result(link)
+        heard, going = [], True
+        while going:
+            with suppress(HostGoneError):
+                link.say({"kind": "end", "id": str(len(heard))})
+            came, going = link.taken()
+            heard += came
+    assert (heard[-1]["kind"], heard[-1]["reason"]) == ("bye", "stopped")
+    assert hosts.ended(one).facts["state"] == "done"
 
 
 def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(box, hosts, talking):
