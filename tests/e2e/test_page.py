@@ -195,6 +195,29 @@ def test_the_end_stays_in_sight_until_the_reader_goes_up(page, browser, working)
     browser.wait(lambda: browser.run(at_end))
 
 
+def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, working):
+    before = len(page.steps())
+    page.part(working, type="content_block_delta", delta={"type": "text_delta", "text": "half of it"})
+    page.shows("half of it", "#live")
+    page.tell(working, frame("gap", **{"from": len(working.lines) + 1, "to": 99, "reason": "slow"}))
+    browser.wait(lambda: page.text("#live") == "")
+    page.say(working, **text("All of it."))
+    browser.wait(lambda: len(page.steps()) == before + 1)
+
+
+def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working):
+    browser.run("shown.stream.rest()")
+    browser.wait(lambda: browser.run("return shown.stream.parked"))
+    for number in range(700):
+        page.say(working, **text(f"Line {number}"))
+    browser.run("comeBack()")
+    page.shows("Line 699", "#steps")
+    browser.wait(lambda: browser.run("return shown.synced"))
+    numbers = browser.run("return shown.order.map(item => item.step.number)")
+    assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) == 500
+    assert browser.run("return shown.left") == numbers[0] - 1
+
+
 def test_a_session_that_was_left_while_it_scrolled_is_no_fault(page, browser, working):
     browser.run("const left = find('scroll'); showNothing(); left.dispatchEvent(new Event('scroll'))")
     assert page.faults() == []

@@ -50,7 +50,8 @@ Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ende
             mode     {mode}: the permission mode is this one now
             totals   {turns, calls, failed, denied, errors, cost, tokens, duration, model}
             synced   {number}: what was before is told; `question`s that are open follow
-            gap      {from, to, reason}: forget all steps; they are told anew      bye  {reason}: the session has ended
+            gap      {from, to, reason}: forget all steps; they are told anew. With the reason `slow` only some `live`
+                     is missing, and no step                                       bye  {reason}: the session has ended
 """
 
 import os

@@ -85,7 +85,8 @@ class Teller:
 class Drawn(Teller):
     """The steps: `GET /sessions/ID/steps`. The host says the whole log each time, because steps grow out of it.
 
-    `cursor` is what the browser has seen; of what is new to it, the last `most` steps are told at first.
+    `cursor` is what the browser has seen; of what is new to it, the last `most` steps are told at first. If there are
+    more, it is told to forget what it has: behind that would be a hole.
     """
 
     def __init__(self, cursor: Cursor | None, most: int) -> None:
@@ -95,7 +96,8 @@ class Drawn(Teller):
         self._cwd = ""  # the session's folder
         self._drawing = Drawing()
         self._history: dict[int, tuple[Sheet, Cursor]] | None = {}  # by number, the last changed one last
-        self._left_out = 0
+        self._steps = 0  # how many there are: the number of the last one
+        self._left_out = False  # whether steps are new that are not told
 
     def tell(self, frame: Frame) -> Iterator[bytes]:
         """The events of a frame."""
@@ -107,15 +109,21 @@ class Drawn(Teller):
             asked = frame.said.get("request")
             told = question_of(str(frame.said.get("question")), asked if isinstance(asked, dict) else {}, self._cwd)
             yield event("question", orjson.dumps({**told, "at": frame.said.get("at")}))
-        elif frame.kind == "gap" and self._history is None:
-            # Lines are missing: a drawing that goes on without them would be another one than everybody else's.
-            self._drawing, self._history, self._seen = Drawing(), {}, None
-            yield event("gap", orjson.dumps(frame.facts))
+        elif frame.kind == "gap":
+            yield from self._gap(frame)
         elif frame.kind == "welcome":
             yield from self._welcome(frame)
-        elif frame.kind != "gap":
+        else:
             exact = {"question": frame.said["question"]} if "question" in frame.said else {}  # an id is said back
             yield event(frame.kind, orjson.dumps({**clean(frame.facts), **exact}))
+
+    def _gap(self, frame: Frame) -> Iterator[bytes]:
+        slow = frame.said.get("reason") == "slow"  # parts of a stream are left out, and no numbered line
+        if self._history is None and slow:
+            yield event("gap", orjson.dumps(frame.facts))
+        elif self._history is not None and not slow and self._seen is not None:
+            self._seen, self._left_out = None, self._steps > 0  # without the lost lines, steps have other numbers
+            yield event("gap", orjson.dumps(frame.facts))
 
     def _welcome(self, frame: Frame) -> Iterator[bytes]:
         said, seen = frame.said, self._seen
@@ -149,16 +157,21 @@ class Drawn(Teller):
     def _keep(self, steps: list[Sheet], cursor: Cursor) -> None:
         assert self._history is not None
         for step in steps:
+            self._steps = max(self._steps, step.number)
             self._history.pop(step.number, None)
             if self._seen is None or cursor.number > self._seen.number:
                 self._history[step.number] = step, cursor
         while len(self._history) > self._most:
             del self._history[next(iter(self._history))]
-            self._left_out += 1
+            self._left_out = True
 
     def _synced(self, frame: Frame) -> Iterator[bytes]:
         history, self._history = self._history or {}, None
-        about = {"title": self._drawing.title, "began": self._drawing.began, "left_out": self._left_out}
+        if self._seen is not None and self._left_out:
+            gap = {"from": self._seen.number + 1, "to": frame.said["number"], "reason": "long"}
+            yield event("gap", orjson.dumps(gap))
+        left_out = self._steps - len(history) if self._left_out else 0
+        about = {"title": self._drawing.title, "began": self._drawing.began, "left_out": left_out}
         yield event("about", orjson.dumps(about))
         told = list(history.values())
         for place, (step, cursor) in enumerate(told, 1):

@@ -1,12 +1,14 @@
 """The two streams of a session: its lines as they are, and its steps as the page draws them."""
 
 import itertools
+import json
 
 import pytest
 from web import SESSION
 
 from shim.bridge.gateway import streams
-from shim.bridge.gateway.streams import cursor_of, event
+from shim.bridge.gateway.streams import Drawn, Frame, cursor_of, event
+from shim.core.bridge.frames import Cursor, frame
 
 PROMPT = {"type": "user", "isReplay": True, "message": {"role": "user", "content": "clean up"}}
 INIT = {"type": "system", "subtype": "init", "session_id": SESSION, "model": "m1", "cwd": "/repo", "tools": ["Bash"]}
@@ -165,17 +167,44 @@ def test_of_a_long_past_the_last_steps_are_told(web, host):
     assert web.get(f"/sessions/{SESSION}/steps?last=99999999").status == 400
 
 
-def test_a_gap_begins_the_drawing_anew(web, host):
-    from shim.core.bridge.frames import frame
+def gap(reason):
+    return frame("gap", **{"from": 1, "to": 6, "reason": reason})
 
+
+def test_who_read_too_slowly_goes_on_with_the_steps_after_the_gap(web, host):
+    """As the hub has it: the numbered lines go on without a hole, and nothing is synced once more."""
     say(web, host, *TURN)
     with web.stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
-        web.call(host.tell, frame("gap", **{"from": 1, "to": 6, "reason": "slow"}))
-        assert next(stream).kind == "gap"
+        web.call(host.tell, gap("slow"))
         say(web, host, PROMPT)
-        web.call(host.tell, frame("synced", number=7))
-        assert [one.json["number"] for one in until(stream, "synced") if one.kind == "step"] == [1]
+        told = until(stream, "step")
+    assert [one.kind for one in told] == ["gap", "step"]
+    assert (told[0].json["reason"], told[1].json["number"]) == ("slow", 6)
+
+
+def test_who_comes_back_is_told_all_anew_if_more_is_new_than_is_told(web, host):
+    for number in range(50):
+        say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
+    with web.stream(f"/sessions/{SESSION}/steps?last=3", after="1-46") as stream:
+        told = until(stream, "synced")
+    assert [one.kind for one in told if one.kind in ("gap", "about", "step")] == ["gap", "about", *3 * ["step"]]
+    assert [one.json["left_out"] for one in told if one.kind == "about"] == [47]
+    with web.stream(f"/sessions/{SESSION}/steps?last=3", after="1-47") as stream:
+        assert [one.json["text"] for one in until(stream, "synced") if one.kind == "step"] == [
+            "number 47",
+            "number 48",
+            "number 49",
+        ]
+
+
+def test_who_comes_back_to_a_log_that_lost_its_beginning_is_told_all_anew():
+    lines = [(number, json.dumps(line).encode()) for number, line in enumerate(TURN, 1)]
+    frames = [Frame("line", {"number": number, "generation": 1, "at": number, "raw": raw}) for number, raw in lines]
+    drawn = Drawn(Cursor(1, 4), 500)
+    said = [Frame("gap", {"from": 1, "to": 2, "reason": "lost"}), *frames[2:], Frame("synced", {"number": 6})]
+    told = b"".join(each for one in said for each in drawn.tell(one))
+    assert told.startswith(b"event: gap\n") and told.count(b"event: step\n") == 3
 
 
 def test_a_cursor_that_is_not_there_is_a_gap_and_the_whole_log(web, host):

@@ -119,7 +119,9 @@ const HEARD = {
   },
   step: takeStep,
   live: growLive,
-  gap() {
+  gap({ reason }) {
+    dropLive();
+    if (reason === "slow") return; // no step is missing
     Object.assign(shown, noSteps());
     find("steps").replaceChildren();
   },
