@@ -301,8 +301,11 @@ def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(opened,
         browser.run("showEarlier()")
     left = browser.run("return shown.left")
     assert left > 0
+    page.part(host, type="content_block_delta", delta={"type": "text_delta", "text": "said meanwhile"})
+    page.shows("said meanwhile", "#live")
     browser.run("showEarlier()")
     browser.wait(lambda: browser.run("return shown.synced && shown.left === 0"))
+    assert page.text("#live") == ""  # the host says again what it is saying
     numbers = browser.run("return shown.order.map(item => item.step.number)")
     assert numbers == sorted(set(numbers)) and numbers[0] <= 2 and len(numbers) > 7000
 

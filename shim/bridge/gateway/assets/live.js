@@ -263,6 +263,7 @@ function drawEarlier() {
 /** More of what was before; what is seen stays where it is. */
 function showEarlier() {
   if (!shown.from && shown.left) {
+    dropLive();
     Object.assign(shown, noSteps());
     find("earlier").textContent = "Loading …";
     return openStream(KEPT); // all that the server tells; the end of it is drawn first
