@@ -491,8 +491,8 @@ def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, h
     browser.wait(lambda: browser.run("return Boolean(notes.worker && notes.worker.active)"))
     browser.run("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
     hosts[1].facts.update(status="waiting", state="blocked", needs="approve Bash: make deploy")
-    browser.run("look()")
-    titles = "notes.worker.getNotifications().then(all => arguments[0](all.map(one => [one.title, one.body])))"
+    # A look that was on its way before the question came has not seen it; the next one of its own is 10 s away.
+    titles = "look(); notes.worker.getNotifications().then(all => arguments[0](all.map(one => [one.title, one.body])))"
     browser.wait(lambda: browser.driver.execute_async_script(titles))
     said = browser.driver.execute_async_script(titles)
     assert said == [["Make the list of posts faster asks", "approve Bash: make deploy"]]
