@@ -16,8 +16,8 @@ from shim.core.bridge.frames import (
     identity,
     read_hello,
 )
-from shim.core.bridge.questions import changes_mode, read_answer
-from shim.core.bridge.requests import Request
+from shim.core.bridge.questions import changes_mode, check_bypass, hook_grant, read_answer, without_grant
+from shim.core.bridge.requests import Ask, Request
 from shim.core.bridge.session import Ceiling
 from shim.core.policy.sources import NARROWEST_FIRST
 from shim.core.reading.account import printable
@@ -26,6 +26,7 @@ from shim.core.reading.ids import parse_uuid
 Said = Mapping[str, Any]
 BYPASS = "bypassPermissions"
 PLANNED = "ExitPlanMode"  # who allows it lets its own ceiling `plan` go
+UNPLANNED = NARROWEST_FIRST[1]  # the least that a session is in behind it
 RULES = 1000  # of one client
 SETTINGS = ("effortLevel", "permissions")  # that a client may change in a session that others share
 FLAGS, SAID = "narrow", "apply_flag_settings"  # the doors by which a client brings what it forbids
@@ -132,18 +133,24 @@ class Obedience:
             it.audience.say(client, outcome.frame)
             return False
         how, body = read_answer(question, said.get("decision"), bypass=it.session.bypass)
-        if changes_mode(body):
-            it.roles.drives(client)  # as for a frame `mode`: whoever drives is not surprised by a wider session
-            updates = body["updatedPermissions"] if isinstance(body["updatedPermissions"], list) else ()
-            modes = [str(one["mode"]) for one in updates if isinstance(one, dict) and "mode" in one]
-            if not all(it.ceilings.allow(client.number, mode) for mode in modes):
-                raise RefusedError(
-                    "wider", f"another frontend lets this session be in no wider mode than {it.ceilings.mode}"
-                )
-        if changes_mode(body) or (how == "allow" and question.request.get("tool_name") == PLANNED):
+        if how == "allow" and self._changes_mode(client, question.request.get("tool_name"), body, client.number):
             self._lift(client)
         it.settle(named, client.name, how, body)
         return True
+
+    def _changes_mode(self, client: Client, tool: object, body: Said, lifted: int | None) -> bool:
+        """Whether allowing a call changes the mode. RefusedError where that is not the client's to do, or where a
+        ceiling of another than `lifted` is in the way."""
+        it, modes = self._it, [UNPLANNED] if tool == PLANNED else []
+        if changes_mode(body):
+            it.roles.drives(client)  # as for a frame `mode`: whoever drives is not surprised by a wider session
+            updates = body["updatedPermissions"] if isinstance(body["updatedPermissions"], list) else ()
+            modes += [str(one["mode"]) for one in updates if isinstance(one, dict) and "mode" in one]
+        if not all(it.ceilings.allow(lifted, mode) for mode in modes):
+            raise RefusedError(
+                "wider", f"another frontend lets this session be in no wider mode than {it.ceilings.mode}"
+            )
+        return tool == PLANNED or changes_mode(body)
 
     def _interrupt(self, client: Client, said: Said, mark: str) -> bool:
         it = self._it
@@ -294,9 +301,27 @@ class Obedience:
         it.roles.may_drive(client)
         if not isinstance(response, dict):
             raise FrameError("reply has `response`, the body of a control_response")
-        if it.asks.answered(mark, client) is not None:
-            it.respond(mark, response)
+        ask = it.asks.answered(mark, client)
+        if ask is not None:
+            it.respond(mark, self._within_rights(client, ask, response))
         return False
+
+    def _within_rights(self, client: Client, ask: Ask, response: Said) -> Said:
+        """A hook's answer. What it allows is left out where the client may not, so that the call is asked about.
+
+        A hook lifts no ceiling, not even its own client's: another hook may deny what it allows.
+        """
+        it, answer, about = self._it, response.get("response"), ask.request.get("input")
+        body = hook_grant(answer)
+        if body is None or not isinstance(answer, dict):
+            return response
+        try:
+            it.roles.answers(client)
+            check_bypass(body, bypass=it.session.bypass)
+            self._changes_mode(client, about.get("tool_name") if isinstance(about, dict) else None, body, None)
+        except RefusedError:
+            return {**response, "response": without_grant(answer)}
+        return response
 
     def _deaf(self, client: Client, said: Said, mark: str) -> bool:
         client.deaf = True

@@ -102,8 +102,7 @@ def read_answer(question: Question, decision: object, *, bypass: bool) -> tuple[
         raise RefusedError("bad-decision", "`updatedInput` is an object")
     if not isinstance(body.get("message", ""), str):
         raise RefusedError("bad-decision", "`message` is a text")
-    if not bypass and _widens(body.get("updatedPermissions")):
-        raise RefusedError("bypass", "bypassPermissions can be chosen only if the session began with it")
+    check_bypass(body, bypass=bypass)
     if how == "allow":
         body.setdefault("updatedInput", request.get("input"))
     else:
@@ -144,6 +143,39 @@ def changes_mode(body: Mapping[str, Any]) -> bool:
         not isinstance(updates, list)
         or any(not isinstance(one, dict) or one.get("type") == "setMode" or "mode" in one for one in updates)
     )
+
+
+def check_bypass(body: Mapping[str, Any], *, bypass: bool) -> None:
+    """RefusedError for an answer that chooses the mode bypassPermissions where it may not."""
+    if not bypass and _widens(body.get("updatedPermissions")):
+        raise RefusedError("bypass", "bypassPermissions can be chosen only if the session began with it")
+
+
+def hook_grant(answer: object) -> Mapping[str, Any] | None:
+    """What a hook allows, as the body of an answer to a question about its call; None where it allows nothing."""
+    said = _table(answer)
+    specific = _table(said.get("hookSpecificOutput"))
+    decision = specific.get("decision")  # of the event PermissionRequest
+    if _allows(decision):
+        return _table(decision)
+    return {} if _allows(specific.get("permissionDecision")) or said.get("decision") == "approve" else None
+
+
+def without_grant(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The same answer of a hook, that allows nothing."""
+    said = {key: value for key, value in answer.items() if key != "decision" or value != "approve"}
+    if specific := _table(said.get("hookSpecificOutput")):
+        kept = (key for key in specific if key not in ("decision", "permissionDecision") or not _allows(specific[key]))
+        said["hookSpecificOutput"] = {key: specific[key] for key in kept}
+    return said
+
+
+def _allows(decision: object) -> bool:
+    return decision == "allow" or _table(decision).get("behavior") == "allow"
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _widens(updates: object) -> bool:

@@ -117,9 +117,9 @@ class Ceilings:
     def of(self, client: int, door: str) -> Ceiling:
         return self._here.get((client, door), NOTHING)
 
-    def allow(self, client: int, mode: str) -> bool:
-        """Whether the ceilings of everybody but a client let a mode be."""
-        others = [brought.mode for (owner, _), brought in self._here.items() if owner != client and brought.mode]
+    def allow(self, lifted: int | None, mode: str) -> bool:
+        """Whether the ceilings of everybody but the client `lifted` let a mode be."""
+        others = [brought.mode for (owner, _), brought in self._here.items() if owner != lifted and brought.mode]
         return narrowest([mode, *others, *filter(None, [self._gone.mode])]) == mode
 
     def bring(self, client: int, door: str, ceiling: Ceiling) -> None:

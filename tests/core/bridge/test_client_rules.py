@@ -181,3 +181,95 @@ def test_settings_that_could_widen_are_not_passed_on():
     play.say(1, "request", id="e", request={"subtype": "apply_flag_settings", "settings": {"effortLevel": "low"}})
     (line,) = play.requests()
     assert line["request"]["settings"]["effortLevel"] == "low"
+
+
+def test_no_plan_is_left_by_an_answer_while_another_forbids_more_than_plans():
+    play = two()
+    play.say(2, "narrow", id="m", mode="plan")
+    told(play)
+    play.question("q", "ExitPlanMode")
+    play.read(1)
+    play.say(1, "answer", question="q", decision={"behavior": "allow"})
+    assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"]
+    assert play.responses() == []
+    play.say(2, "answer", question="q", decision={"behavior": "allow"})
+    assert [said["response"]["behavior"] for said in play.responses()] == ["allow"]
+
+
+# -- what a hook allows ----------------------------------------------------------------------------------------------
+
+EVENTS = {event: [{"hookCallbackIds": ["h"]}] for event in ("PreToolUse", "PermissionRequest")}
+GRANT = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": {"a": 1}}}
+UNGRANTED = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {"a": 1}}}
+OLD_GRANT = {"decision": "approve", "systemMessage": "fine"}
+DENIAL = {"hookSpecificOutput": {"permissionDecision": "deny"}, "decision": "approve"}
+
+
+def decided(mode=None, **decision):
+    changes = {} if mode is None else {"updatedPermissions": [{"type": "setMode", "mode": mode}]}
+    said = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow", **changes, **decision}}
+    return {"hookSpecificOutput": said}
+
+
+def judged(play, client, answer, tool="Bash"):
+    """A hook of a client answers about a call; what the conversation is told."""
+    asked = {"subtype": "hook_callback", "callback_id": f"{client}/h", "input": {"tool_name": tool}}
+    play.said({"type": "control_request", "request_id": "j", "request": asked})
+    play.say(client, "reply", id="j", response={"subtype": "success", "response": answer})
+    (said,) = play.responses()
+    assert said["subtype"] == "success" and said["request_id"] == "j"
+    return said["response"]
+
+
+def hooked(client, **facts):
+    """Two clients, of which the first drives; the hooks of one are in force."""
+    play = Play(**facts)
+    play.join(1)
+    play.join(2)
+    play.say(client, "take")
+    play.say(client, "request", id="i", request={"subtype": "initialize", "hooks": EVENTS})
+    play.say(1, "take")
+    told(play)
+    return play
+
+
+def test_a_hook_allows_what_its_client_may_answer_and_nothing_else():
+    play = hooked(2)
+    for answer in (GRANT, OLD_GRANT, DENIAL, decided(), {}, None, "odd", {"hookSpecificOutput": "odd"}):
+        assert judged(play, 2, answer) == answer
+    owned = hooked(2, answers="owner")
+    assert judged(owned, 2, GRANT) == UNGRANTED
+    assert judged(owned, 2, OLD_GRANT) == {"systemMessage": "fine"}
+    assert judged(owned, 2, DENIAL) == {"hookSpecificOutput": DENIAL["hookSpecificOutput"]}
+    assert judged(owned, 2, decided()) == {"hookSpecificOutput": {"hookEventName": "PermissionRequest"}}
+    assert judged(owned, 2, decided(behavior="deny")) == decided(behavior="deny")
+    owned.say(2, "take")
+    assert judged(owned, 2, GRANT) == GRANT
+
+
+def test_a_hook_changes_the_mode_only_where_its_client_drives_and_as_far_as_all_let_it():
+    empty = {"hookSpecificOutput": {"hookEventName": "PermissionRequest"}}
+    play = hooked(2)
+    assert judged(play, 2, decided("acceptEdits")) == empty
+    play.say(2, "take")
+    assert judged(play, 2, decided("acceptEdits")) == decided("acceptEdits")
+    assert judged(play, 2, decided("bypassPermissions")) == empty
+    assert judged(hooked(1, bypass=True), 1, decided("bypassPermissions")) == decided("bypassPermissions")
+    play.say(1, "narrow", id="m", mode="default")
+    told(play)
+    assert judged(play, 2, decided("acceptEdits")) == empty
+    assert judged(play, 2, decided("default")) == decided("default")
+
+
+def test_no_hook_leaves_a_plan_that_a_frontend_keeps_the_session_to():
+    for client in (1, 2):
+        play = hooked(2)
+        assert judged(play, 2, GRANT, "ExitPlanMode") == GRANT
+        play.say(client, "narrow", id="m", mode="plan")
+        told(play)
+        assert judged(play, 2, GRANT, "ExitPlanMode") == UNGRANTED
+        assert judged(play, 2, decided(), "ExitPlanMode") != decided()
+        assert judged(play, 2, GRANT, "Bash") == GRANT
+        play.question("q", "ExitPlanMode")
+        play.say(client, "answer", question="q", decision={"behavior": "allow"})
+        assert len(play.responses()) == 1
