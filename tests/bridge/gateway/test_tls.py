@@ -2,12 +2,11 @@
 
 import http.client
 import json
-import shutil
 import socket
 import ssl
-import subprocess
 
 import pytest
+from certifying import certified
 from web import PATIENCE, SESSION, Place, StandIns, Web
 
 from shim.bridge.gateway import server
@@ -17,15 +16,7 @@ NAME = "shim.example.org"
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate for NAME and its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-    words += ["-keyout", str(key), "-out", str(cert), "-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"]
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
-    return str(cert), str(key)
+    return certified(NAME, tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

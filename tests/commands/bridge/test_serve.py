@@ -4,12 +4,15 @@ import importlib.util
 import json
 import re
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
 from box import PATIENCE, SHIM, start_shim
+from certifying import certified
 from terminal import on_terminal
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
@@ -31,9 +34,9 @@ finally:
 needs_web = pytest.mark.skipif(importlib.util.find_spec("uvicorn") is None, reason="the extra claude-shim[web]")
 
 
-def served(environment, cwd):
+def served(environment, cwd, *words):
     return start_shim(
-        ("bridge", "serve", "--http", "127.0.0.1:0"),
+        ("bridge", "serve", "--http", "127.0.0.1:0", *words),
         env=environment,
         cwd=cwd,
         stdin=subprocess.DEVNULL,
@@ -42,9 +45,9 @@ def served(environment, cwd):
     )
 
 
-def get(address, token):
+def get(address, token, **over):
     request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE, **over) as answer:
         return json.load(answer)
 
 
@@ -61,6 +64,25 @@ def test_what_is_no_terminal_gets_the_address_without_a_token(box):
         finally:
             process.kill()
     assert token.encode() not in said and complaint == b""
+
+
+@needs_web
+def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it(box, tmp_path):
+    cert, key = certified("localhost", tmp_path)
+    token = box.shim("bridge", "token").stdout.decode().strip()
+    with served(box.environment(), box.cwd, "--name", "localhost", "--tls-cert", cert, "--tls-key", key) as process:
+        try:
+            address = process.stdout.readline().decode().strip()
+            assert re.fullmatch(r"https://localhost:\d+/", address)
+            trusting = ssl.create_default_context(cafile=cert)
+            assert get(f"{address}sessions", token, context=trusting) == {"sessions": []}
+            with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+                get(f"{address}sessions", token)
+            process.send_signal(signal.SIGINT)
+            _, complaint = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert complaint == b""
 
 
 @needs_web
