@@ -1,7 +1,5 @@
 """Who cannot be let in by a host that lives: it is never called dead, and nobody is told to begin it again."""
 
-import os
-import signal
 from functools import partial
 
 import anyio
@@ -18,13 +16,10 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def stopped(hosts, monkeypatch):
     """A session whose host is halted."""
-    monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
     one = hosts.start()
-    hosts.link(one).close()
-    pid = hosts.now(one).facts["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    yield hosts.now(one)
-    os.kill(pid, signal.SIGCONT)
+    with hosts.halted(one):
+        monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
+        yield hosts.now(one)
 
 
 async def told(one, environment):
@@ -66,14 +61,9 @@ def _full(listening, connect_to, folder, _):
 
 
 async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(hosts, monkeypatch):
-    monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
     one = hosts.start()
-    with hosts.link(one) as link:
-        pid = link.pid or hosts.now(one).facts["pid"]
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with anyio.fail_after(10), pytest.raises(NoAnswerError):
-                while True:  # until the socket has no more room
-                    link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "x" * 65536}})
-        finally:
-            os.kill(pid, signal.SIGCONT)
+    with hosts.link(one) as link, hosts.halted(one):
+        monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
+        with anyio.fail_after(10), pytest.raises(NoAnswerError):
+            while True:  # until the socket has no more room
+                link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "x" * 65536}})

@@ -1,8 +1,10 @@
 """What the tests of the bridge share: a state of its own, hosts that are ended with it, and what a client hears."""
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +58,27 @@ class Hosting:
         reap()
         return now
 
+    @contextmanager
+    def halted(self, one: Registered) -> Iterator[int]:
+        """The process of its host, which stands still meanwhile: it hears nobody, and writes none of its files."""
+        pid: int = self.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self.wait_until(one, lambda now: _stands_still(pid))
+            yield pid
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
     def close(self) -> None:
         """End all that live, also those that are not up yet."""
         assert stop(registry.sessions(self.environment), self.environment) == []
         reap()
+
+
+def _stands_still(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(") ")[2].startswith("T")
 
 
 def until(link: Link, kind: str, **keys: Any) -> dict[str, Any]:

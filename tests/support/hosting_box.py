@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,21 @@ class HostingBox:
         """The next frame of a kind."""
         return next(frame for frame in link.frames(PATIENCE) if frame["kind"] == kind)
 
-    def idle(self, one: Registered) -> Registered:
-        """Wait until no turn of a session runs."""
+    def wait_until(self, one: Registered, happened: Callable[[Registered], bool]) -> Registered:
+        """Look at a session until something is so."""
         deadline = time.monotonic() + PATIENCE
-        while (now := self.now(one)).facts["status"] != "idle":
+        while not happened(now := self.now(one)):
             assert time.monotonic() < deadline, now
             time.sleep(0.01)
         return now
+
+    def idle(self, one: Registered) -> Registered:
+        """Wait until no turn of a session runs."""
+        return self.wait_until(one, lambda now: now.facts["status"] == "idle")
+
+    def undriven(self, one: Registered) -> Registered:
+        """Wait until the frontend that drove a session has left it."""
+        return self.wait_until(one, lambda now: now.facts["driver"] is None)
 
     def in_mode(self, one: Registered, mode: str) -> None:
         """Wait until a session is in a permission mode."""
@@ -70,11 +79,7 @@ class HostingBox:
 
     def ended(self, one: Registered) -> Registered:
         """Wait until a host has gone."""
-        deadline = time.monotonic() + PATIENCE
-        while (now := self.now(one)).alive:
-            assert time.monotonic() < deadline, now
-            time.sleep(0.01)
-        return now
+        return self.wait_until(one, lambda now: not now.alive)
 
     def close(self) -> None:
         """End every host, and wait until it has gone."""

@@ -82,9 +82,9 @@ def test_the_list_of_a_folder_has_those_at_or_below_it(desk, one):
 
 def test_a_killed_host_is_listed_as_failed(desk, one):
     """B17, and never as working."""
-    begun = desk.start("hi", vendor="demo")
-    pid = desk.wait_until(begun, lambda now: now.facts["pid"]).facts["pid"]
-    registry.write_facts(begun.folder, {**desk.now(begun).facts, "state": "working"})
+    desk.environment["SHIM_BIN"] = desk.box.fake(["hang"])
+    begun = desk.start("hi")
+    pid = desk.wait_until(begun, lambda now: now.facts["status"] == "busy").facts["pid"]
     os.kill(pid, signal.SIGKILL)
     desk.ended(begun)
     (listed,) = [each for each in agents(desk, "--all") if each["id"] == begun.id]
@@ -140,13 +140,14 @@ def test_stop_ends_a_session_that_is_only_beginning(desk):
     assert not desk.now(begun).alive
 
 
-def test_a_host_that_does_not_end_is_killed(desk, one, monkeypatch):
+def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
     from shim.commands.bridge import stop
 
     monkeypatch.setattr(stop, "ASKED_SECONDS", 0.2)
-    registry.write_facts(one.folder, {**desk.now(one).facts, "state": "working"})
-    os.kill(one.facts["pid"], signal.SIGSTOP)
-    assert stop.stop([desk.now(one)], desk.environment) == []
+    desk.environment["SHIM_BIN"] = desk.box.fake(["hang"])
+    one = desk.start("hi")
+    with desk.halted(one):
+        assert stop.stop([desk.now(one)], desk.environment) == []
     now = desk.now(one)
     assert (now.alive, now.facts["state"]) == (False, "stopped")
 

@@ -22,7 +22,6 @@ def test_those_that_live_and_those_whose_host_died_are_told(desk):
     ended, died, living = desk.start(), desk.start(), desk.start()
     desk.claude("stop", ended.id)
     pid = desk.wait_until(died, lambda now: now.facts["pid"]).facts["pid"]
-    registry.write_facts(died.folder, {**desk.now(died).facts, "state": "working"})
     os.kill(pid, signal.SIGKILL)
     desk.ended(died)
     desk.wait_until(living, lambda now: now.facts["pid"])
@@ -35,13 +34,9 @@ def test_those_that_live_and_those_whose_host_died_are_told(desk):
 def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypatch):
     monkeypatch.setattr(machine, "WELCOME_SECONDS", 0.2)
     one = desk.start()
-    pid = desk.wait_until(one, lambda now: now.facts["pid"]).facts["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    registry.write_facts(one.folder, {**desk.now(one).facts, "version": "0.0.1"})
-    try:
+    with desk.halted(one):
+        registry.write_facts(one.folder, {**desk.now(one).facts, "version": "0.0.1"})
         told = look_at_bridge(desk.environment)
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [(WARNING, one.id), (NOTE, one.id)]
 
 
