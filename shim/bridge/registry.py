@@ -89,7 +89,7 @@ def make_folder(session: str, environment: Mapping[str, str]) -> str:
 def sessions(environment: Mapping[str, str]) -> list[Registered]:
     """All that live and the last ENDED others, the last begun first. What dead hosts left is tidied on the way."""
     living, others = _names(environment)
-    found = [one for name in living + others[:ENDED] if (one := _glance(name, environment)) is not None]
+    found = [one for name in living + others[:ENDED] if (one := glance(name, environment)) is not None]
     return sorted(found, key=lambda one: (one.facts["created"], one.session), reverse=True)
 
 
@@ -112,8 +112,11 @@ def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
     return living, [name for _, name in sorted(others, reverse=True)]
 
 
-def _glance(session: str, environment: Mapping[str, str]) -> Registered | None:
-    """As `look_up`, but a life that has said its own end is believed: a month of them is listed in a moment."""
+def glance(session: str, environment: Mapping[str, str]) -> Registered | None:
+    """As `look_up`, but a life that has said its own end is believed: a month of them is listed in a moment.
+
+    Its host may hold the lock a little longer, and nobody is let in.
+    """
     folder = os.path.join(bridge_directory(environment), session)
     facts = read_facts(folder)
     if facts is not None and _over(facts):
@@ -187,7 +190,7 @@ def tidy(environment: Mapping[str, str], days: float) -> int:
     """
     ended, removed = list[tuple[float, Registered]](), 0
     for name in (name for names in _names(environment) for name in names):
-        one = _glance(name, environment)
+        one = glance(name, environment)
         if one is not None and not one.alive:
             with suppress(OSError):
                 ended.append((os.stat(os.path.join(one.folder, FACTS)).st_mtime, one))

@@ -151,7 +151,7 @@ class LocalHosts:
             yield _Living(link)
 
     def _one(self, session: str) -> Registered:
-        one = registry.look_up(session, self._environment)
+        one = registry.glance(session, self._environment)
         if one is None:
             raise FrontendError(f"there is no session {session}")
         return one

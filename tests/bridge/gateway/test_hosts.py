@@ -14,6 +14,7 @@ from box import PATIENCE, ndjson, start_shim
 from hosting_box import HostingBox
 from web import Place, Told, Web, ask_at, stream_at
 
+from shim.bridge import lock
 from shim.bridge.gateway.hosts import LocalHosts
 from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.link import connect_blocking
@@ -197,6 +198,22 @@ def test_a_session_that_has_ended_is_still_read_and_begins_again(real, living, b
     with real.stream(f"{path}/events", after=last) as stream:
         assert until(stream, "question")
     assert real.get(path).json["alive"] is True
+
+
+def test_a_session_is_read_while_its_host_is_about_to_go(real, living, box):
+    """It has said its end and closed its door, and holds its lock a moment longer."""
+    path = begin(real, box)
+    (session,) = living.sessions()
+    with real.stream(f"{path}/events") as stream:
+        assert real.post(f"{path}/stop").status == 200
+        assert until(stream, "bye")
+    living.ended(session)
+    held = lock.take(session.folder)
+    try:
+        with real.stream(f"{path}/events") as stream:
+            assert until(stream, "bye")
+    finally:
+        os.close(held.descriptor)
 
 
 def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, living, box):
