@@ -107,8 +107,8 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
 def test_a_question_to_the_person_is_answered_with_a_number(desk: Desk, seats: Seats, vendor: Vendor) -> None:
     begun = desk.begin("[[ask]] Which colour?")
     with seats.attach(begun) as terminal:
-        terminal.until("? it asks you")
         terminal.until("2  blue")
+        terminal.until("? Which colour?")
         terminal.until("a number or your own words")
         terminal.type("2\r")
         terminal.until("→ allowed after")
