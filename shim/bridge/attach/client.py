@@ -330,7 +330,9 @@ class Attached:
         if less.unheeded:
             tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
         if less.mode:
-            frontend.turns.begun_with = narrowest((less.mode, str(welcome.get("mode") or mode)))
+            now = str(welcome.get("mode") or mode)
+            held = narrowest((less.mode, now))
+            frontend.turns.begun_with = held if held != now else ""  # of what does not change nobody is told
             error = await _answered(link, frontend, {"kind": "narrow", "mode": less.mode})
             if error:
                 what = f"the permission mode {less.mode}: {error}"

@@ -6,6 +6,7 @@ from shim.core.claude.argv.parse import FLAGS
 from shim.core.policy.rules import Rule, read_rules
 from shim.core.policy.sources import NARROWEST_FIRST, Settled
 from shim.core.reading.typed import Any, NamedTuple
+from shim.state.claude_settings import ALL
 
 LIMITS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
 # Fields of flags that a session which lives cannot be given any more, and that forbid no call: a word for each.
@@ -13,8 +14,10 @@ UNHEEDED = (
     *("allowed_tools", "add_dirs", "mcp_config", *LIMITS),
     *("max_thinking_tokens", "thinking", "effort", "fallback_model", "system_prompt", "system_prompt_file"),
     *("append_system_prompt", "append_system_prompt_file", "skip_permissions", "allow_skip_permissions"),
-    "shim_record",
+    *("permission_prompts", "shim_record"),
 )
+BELOW_BYPASS = NARROWEST_FIRST[-2]  # the widest mode of who is forbidden bypassPermissions
+STDIO = "stdio"  # the permission prompt tool that asks the frontend, which any session can
 # Flags that leave a session less than it has, or keep less of it: none that lives can be given them any more.
 REFUSED = ("strict_mcp_config", "no_session_persistence")
 REFUSED_OTHERS = (
@@ -27,7 +30,7 @@ HEEDED_OTHERS = ("--managed-settings",)  # with the other settings
 class Narrower(NamedTuple):
     """What is to hold in the session while the frontend drives it.
 
-    mode      a permission mode that lets less run than that of the session; "" for none
+    mode      a permission mode that lets less run than that of the session may; "" for none
     model     a model that the session did not begin with; "" for none
     deny      rules, as Claude writes them
     ask       likewise
@@ -60,12 +63,14 @@ def narrower(asked: Invocation, settled: Settled, known: Invocation, known_settl
         ask += _more(_allowed(known, known_settled), _allowed(asked, settled))
     given = asked.permissions.permission_mode is not None or asked.permissions.skip_permissions
     wanted = mode_of(asked) if given else _mode_of_files(asked, settled, known, known_settled) or mode
-    less = _rank(wanted) < _rank(mode)
+    # A plan is said by who wants one, whatever the session is in now; `default` by everybody who chooses nothing.
+    less = _rank(wanted) < _rank(mode) or (given and _rank(wanted) < _rank("default"))
     unheeded = _unheeded(asked, known)
     if given and _rank(wanted) > _rank(mode) and not asked.permissions.skip_permissions:
         unheeded += ("--permission-mode",)
+    limit = BELOW_BYPASS if settled.forbids and not known_settled.forbids else ""
     return Narrower(
-        mode=wanted if less else "",
+        mode=wanted if less else limit,
         model=asked.model if asked.model and asked.model != known.model else "",
         deny=tuple(map(_text, deny)),
         ask=tuple(map(_text, ask)),
@@ -89,6 +94,9 @@ def _refused(asked: Invocation, settled: Settled, known: Invocation, known_settl
     if asked.permissions.restricted and not known.permissions.restricted:
         found.append("--restricted forbids more")
     less = [_name(field) for field in REFUSED if asked.flag(field) and not known.flag(field)]
+    servers, own = asked.configuration, known.configuration
+    if servers.strict_mcp_config and own.strict_mcp_config and set(own.mcp_config) - set(servers.mcp_config):
+        less.append("--strict-mcp-config")
     less += [name for name in _others(asked, known) if name in REFUSED_OTHERS]
     found += [f"{name} leaves it less" for name in less]
     found += [f"{key} restricts it" for key in settled.unheeded if key not in known_settled.unheeded]
@@ -137,7 +145,17 @@ def _rank(mode: str) -> int:
 def _unheeded(asked: Invocation, known: Invocation) -> tuple[str, ...]:
     """The flags that would have widened or changed the session, each by its name."""
     found = [_name(field) for field in UNHEEDED if _new(asked.flag(field), known.flag(field))]
+    tools, own = asked.rules.tools, known.rules.tools
+    found += ["--tools"] if tools is not None and own is not None and set(tools) > set(own) else []
+    found += ["--permission-prompt-tool"] if asked.permissions.permission_prompt_tool not in (None, STDIO) else []
+    sources = asked.configuration.setting_sources
+    found += ["--setting-sources"] if sources is not None and _sources(asked) != _sources(known) else []
     return (*found, *(name for name in _others(asked, known) if name not in (*REFUSED_OTHERS, *HEEDED_OTHERS)))
+
+
+def _sources(invocation: Invocation) -> set[str]:
+    said = invocation.configuration.setting_sources
+    return {name.strip() for name in (ALL if said is None else said).split(",")} - {""}
 
 
 def _others(asked: Invocation, known: Invocation) -> list[str]:
@@ -150,7 +168,7 @@ def _others(asked: Invocation, known: Invocation) -> list[str]:
 def _new(value: object, known: object) -> bool:
     if isinstance(value, tuple) and isinstance(known, tuple):
         return bool(set(value) - set(known))
-    return bool(value) and value != known
+    return value not in (None, "") and value is not False and value != known
 
 
 def _name(field: str) -> str:

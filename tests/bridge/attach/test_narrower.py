@@ -21,7 +21,9 @@ def less(asked="", known="", mode="default", settled=NO_FILES, known_settled=NO_
         ("", "--permission-mode acceptEdits --disallowedTools Bash --allowedTools Read"),
         ("--disallowedTools Bash", "--disallowedTools Bash,Read"),
         ("--disallowedTools Bash(rm:*)", "--disallowedTools Bash"),
-        ("--tools Read,Edit", "--tools Read"),
+        ("--tools Read", "--tools Read"),
+        ("--permission-prompt-tool stdio --setting-sources local,user,project", ""),
+        ("--setting-sources=", "--setting-sources="),
         ("--max-turns 3 --max-budget-usd 1.5", "--max-turns 3 --max-budget-usd 1.5"),
         ("--model opus --allowedTools Read", "--model opus --allowedTools Read"),
     ],
@@ -101,6 +103,8 @@ def test_every_other_flag_that_has_no_effect_is_named_once():
         ("--permission-mode default", "acceptEdits", "default", ()),
         ("--permission-mode manual", "default", "", ()),
         ("--permission-mode acceptEdits", "default", "", ("--permission-mode",)),
+        ("--permission-mode plan", "plan", "plan", ()),
+        ("--permission-mode dontAsk", "plan", "dontAsk", ("--permission-mode",)),
         ("--dangerously-skip-permissions", "default", "", ("--dangerously-skip-permissions",)),
         ("", "acceptEdits", "", ()),
     ],
@@ -114,6 +118,38 @@ def test_what_only_widens_or_changes_the_session_is_named():
     found = less(asked, "--add-dir /d")
     assert found == Narrower(unheeded=("--allowedTools", "--mcp-config", "--effort", "--append-system-prompt"))
     assert narrower(parse(["--system-prompt", ""]), NO_FILES, parse([]), NO_FILES, "default") == Narrower()
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "named"),
+    [
+        ("--tools Read,Edit", "--tools Read", "--tools"),
+        ("--max-thinking-tokens 0", "--max-thinking-tokens 9", "--max-thinking-tokens"),
+        ("--permission-prompts here", "--permission-prompts there", "--permission-prompts"),
+        ("--setting-sources=", "", "--setting-sources"),
+        ("--setting-sources user", "--setting-sources user,project", "--setting-sources"),
+        ("--agents {}", '--agents {"a":1}', "--agents"),
+    ],
+)
+def test_a_flag_with_another_value_than_the_session_began_with_is_named(asked, known, named):
+    assert less(asked, known) == Narrower(unheeded=(named,))
+    assert less(asked, asked) == Narrower()
+
+
+def test_a_tool_that_is_to_be_asked_for_permission_is_named():
+    assert less("--permission-prompt-tool mcp__judge__ask") == Narrower(unheeded=("--permission-prompt-tool",))
+
+
+def test_strictly_fewer_servers_than_the_session_has_are_refused():
+    found = less("--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a b")
+    assert found.refused == ("--strict-mcp-config leaves it less",)
+    assert less("--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a") == Narrower()
+
+
+def test_who_is_forbidden_the_widest_mode_lets_nobody_choose_it_while_it_is_there():
+    assert less(settled=Settled(forbids="managed")) == Narrower(mode="acceptEdits")
+    assert less("--permission-mode plan", settled=Settled(forbids="managed")) == Narrower(mode="plan")
+    assert less(settled=Settled(forbids="m"), known_settled=Settled(forbids="m")) == Narrower()
 
 
 def test_another_model_is_asked_for():
