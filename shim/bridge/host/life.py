@@ -20,6 +20,7 @@ from shim.bridge.host.door import Door
 from shim.bridge.host.ends import HubSource, HubStdout
 from shim.bridge.host.runner import HubRunner
 from shim.bridge.start import STDERR_BYTES, Wanted
+from shim.channels import early_signals
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
@@ -134,6 +135,7 @@ class Life:
             try:
                 yield
             finally:
+                early_signals.listen()  # the loop hears none any more, and one would take the last words away
                 with anyio.CancelScope(shield=True):
                     await runner.finish(runner.reason or self.why)
                     self._log.close()

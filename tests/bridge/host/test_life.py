@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import sys
 import time
 from contextlib import suppress
 
@@ -10,7 +11,7 @@ import pytest
 from box import ndjson
 from hosting import PATIENCE, lines, until, until_result
 
-from shim.bridge import registry, sockets
+from shim.bridge import registry, sockets, start
 from shim.bridge.host import life
 from shim.bridge.link import HostGoneError, ask_once
 from shim.bridge.start import respawn
@@ -103,6 +104,30 @@ def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, 
             heard += came
     assert (heard[-1]["kind"], heard[-1]["reason"]) == ("bye", "stopped")
     assert hosts.ended(one).facts["state"] == "done"
+
+
+TOLD_AGAIN = """
+import os, signal, sys
+from shim.bridge.host.runner import HubRunner
+finish = HubRunner.finish
+async def told_again(self, reason):
+    os.kill(os.getpid(), signal.SIGTERM)
+    await finish(self, reason)
+HubRunner.finish = told_again
+from shim.bridge.host.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeypatch):
+    """Two stop it at once: the second one's signal comes when the first one's was obeyed."""
+    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", TOLD_AGAIN])
+    one = hosts.start()
+    with hosts.link(one) as link:
+        link.say({"kind": "end", "id": "1"})
+        until(link, "bye", reason="stopped")
+    now = hosts.ended(one)
+    assert now.facts["state"] == "stopped" and registry.read_facts(one.folder) == now.facts
 
 
 def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(box, hosts, talking):
