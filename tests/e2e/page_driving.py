@@ -71,7 +71,8 @@ class Page:
         """Whether the view that was asked for has drawn all that it will."""
         script = """
         if (document.body.dataset.view !== 'session') return document.body.dataset.view !== 'wait';
-        return shown.synced && (groupOf(shown.facts) !== 'asks' || questions.size > 0);
+        if (!shown.synced || document.querySelector('#asked.moved')) return false;
+        return groupOf(shown.facts) !== 'asks' || questions.size > 0;
         """
         return bool(self.browser.run(script))
 

@@ -33,6 +33,10 @@ MODELS = [  # with names as long as vendors give them
     {"value": "qwen3-coder-plus", "displayName": "Qwen3 Coder Plus (480B, long context)"},
     {"value": "qwen3-coder-flash", "displayName": "Qwen3 Coder Flash"},
 ]
+CODEX_MODELS = [
+    {"value": "gpt-5.2-codex", "displayName": "GPT-5.2 Codex"},
+    {"value": "gpt-5.2-codex-mini", "displayName": "GPT-5.2 Codex Mini"},
+]
 
 
 def lines_of(script: Script, *, until: int | None = None) -> Iterator[dict[str, Any]]:
@@ -102,7 +106,7 @@ def asking(**request: Any) -> StandIn:
     facts = {"name": "Commit the faster list", "vendor": "codex", "status": "waiting", "state": "blocked"}
     facts |= {"waitingFor": "permission prompt", "needs": f"approve Bash: {COMMAND}"}
     facts |= {"cwd": "/home/you/blog", "created": NOW - HOUR, "started": NOW - HOUR}
-    facts |= {"models": MODELS, "model": "qwen3-coder-plus", "mode": "acceptEdits"}
+    facts |= {"models": CODEX_MODELS, "model": "gpt-5.2-codex", "mode": "acceptEdits"}
     host = playing(session_id(3), half_done(), **facts)
     command = {"command": COMMAND, "description": "Run the tests, then commit"}
     host.ask("q1", **{"tool_name": "Bash", "input": command, "permission_suggestions": RULES, **request})
@@ -113,14 +117,16 @@ def choosing() -> StandIn:
     """A session whose model asks for a choice."""
     host = asking(tool_name="AskUserQuestion", input={"questions": CHOICE}, permission_suggestions=None)
     needs = "answer: Which cache shall the list of posts use? (None · In memory · Redis)"
-    return renamed(host, 4, vendor="claude", name="Choose a cache", waitingFor="input needed", needs=needs)
+    facts = {"name": "Choose a cache", "waitingFor": "input needed", "needs": needs}
+    return renamed(host, 4, vendor="claude", model="claude-opus-5-5", models=[], **facts)
 
 
 def editing() -> StandIn:
     """A session that asks whether a file may be changed."""
     change = {"file_path": "/home/you/blog/posts.py", "old_string": OLD, "new_string": NEW}
     host = asking(tool_name="Edit", input=change)
-    return renamed(host, 5, vendor="gemini", name="One query for a page", needs="approve Edit: /home/you/blog/posts.py")
+    facts = {"name": "One query for a page", "needs": "approve Edit: /home/you/blog/posts.py"}
+    return renamed(host, 5, vendor="gemini", model="gemini-3-pro", models=[], **facts)
 
 
 def others() -> list[StandIn]:
