@@ -19,6 +19,8 @@ from shim.bridge import lock, registry, sockets
 from shim.bridge.lock import Held
 from shim.bridge.registry import Registered, make_folder
 from shim.channels.stamps import fresh_uuid
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import working_directory
@@ -127,6 +129,11 @@ def read_wanted(folder: str) -> Wanted:
             hint=f"`claude --bg --resume {session}` goes on with it under new flags",
         )
     return Wanted(**{key: known[key] for key in Wanted._fields if key in known})
+
+
+def begun_with(one: Registered) -> Invocation:
+    """The command line of a session's last life, as far as it is known."""
+    return parse([str(word) for word in (registry.read_start(one.folder) or {}).get("arguments") or ()])
 
 
 def reap() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shim.bridge import registry
 from shim.bridge.attach.own_turns import Wants
 from shim.bridge.registry import Registered
-from shim.bridge.start import LivingError, Wanted, start
+from shim.bridge.start import LivingError, Wanted, begun_with, start
 from shim.channels.prompt import read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
@@ -20,7 +20,7 @@ from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import going_on, played, prompts, terminator
 from shim.conversation.session_facts import named_servers, state_events
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.rooted import rooted
 from shim.core.claude.argv.words import conversation_words, going_on_with
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import DIALECTS
@@ -28,7 +28,6 @@ from shim.core.errors import FrontendError, MachineError, ShimError, Tried
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 from shim.process.environment import working_directory
-from shim.state.claude_settings import permissions
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
@@ -199,8 +198,10 @@ class Attached:
         """A host of our own. ShimError where the conversation cannot begin at all."""
         environment = os.environ
         known = registry.look_up(self._session, environment) if self._session else None
-        saved = (known and registry.read_start(known.folder)) or {}
-        invocation = going_on_with([str(word) for word in saved.get("arguments") or ()], self._invocation)
+        invocation = self._invocation
+        if known is not None:
+            before = rooted(begun_with(known), str(known.facts["cwd"]), working_directory())
+            invocation = going_on_with(before, invocation)
         begun, asks = self._planned(invocation)
         flags, forked = invocation.session, ""
         session = self._session or flags.session_id or fresh_uuid()
@@ -298,7 +299,7 @@ class Attached:
         from shim.channels.stdout import Output, Stdout
 
         streams, asked = self._invocation.streams, prompts(self._invocation)
-        inside, _ = _servers(self._invocation, str(one.facts["cwd"]))
+        inside, _ = _servers(self._invocation, working_directory())
         frontend = Frontend(self._wants(), one.session, fresh_uuid, asked=asked, servers=inside)
         frontend.framed(link.welcome)
         if frontend.busy and (frontend.others_drive or not asked):
@@ -311,20 +312,12 @@ class Attached:
 
     async def _narrow(self, one: Registered, link: "Link", frontend: "Frontend") -> None:
         """Have the session keep to what our flags forbid beyond its own while we are here, or refuse it."""
-        from shim.bridge.attach.narrower import narrower
+        from shim.bridge.attach.narrower import narrower_now
         from shim.core.bridge.session import narrowest
 
-        environment, welcome = os.environ, frontend.welcome
+        welcome = frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
-        known = parse((registry.read_start(one.folder) or {}).get("arguments") or ())
-        cwd = str(one.facts["cwd"])
-        less = narrower(
-            self._invocation,
-            permissions(self._invocation, environment, cwd),
-            known,
-            permissions(known, environment, cwd),
-            mode,
-        )
+        less = narrower_now(self._invocation, begun_with(one), str(one.facts["cwd"]), mode, os.environ)
         if less.refused:
             raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))
         if less.unheeded:

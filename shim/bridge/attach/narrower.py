@@ -1,12 +1,16 @@
 """What the flags of a frontend forbid that the session which it joins does not: nobody's narrower flags are dropped."""
 
+from collections.abc import Mapping
+
 from shim.conversation.invocation import mode_of
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS
+from shim.core.claude.argv.rooted import rooted, rooted_rules
 from shim.core.policy.rules import Rule, read_rules
 from shim.core.policy.sources import NARROWEST_FIRST, Settled
 from shim.core.reading.typed import Any, NamedTuple
-from shim.state.claude_settings import ALL
+from shim.process.environment import working_directory
+from shim.state.claude_settings import ALL, permissions
 
 LIMITS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
 # Fields of flags that a session which lives cannot be given any more, and that forbid no call: a word for each.
@@ -50,6 +54,21 @@ class Narrower(NamedTuple):
     @property
     def rules(self) -> bool:
         return bool(self.deny or self.ask)
+
+
+def narrower_now(asked: Invocation, known: Invocation, cwd: str, mode: str, environment: Mapping[str, str]) -> Narrower:
+    """What our flags forbid beyond those of a session in the folder `cwd`. FrontendError for a file that cannot be
+    read; a path means what it meant in the folder where it was said."""
+    here = working_directory()
+    asked, known = rooted(asked, here, cwd), rooted(known, cwd, here)
+    settled, known_settled = (permissions(one, environment, cwd) for one in (asked, known))
+    settled, known_settled = _rooted(settled, here, cwd), _rooted(known_settled, cwd, here)
+    return narrower(asked, settled, known, known_settled, mode)
+
+
+def _rooted(settled: Settled, folder: str, cwd: str) -> Settled:
+    deny, ask, allow = (rooted_rules(rules, folder, cwd) for rules in (settled.deny, settled.ask, settled.allow))
+    return settled._replace(deny=deny, ask=ask, allow=allow)
 
 
 def narrower(asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str) -> Narrower:

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from shim.bridge import registry
-from shim.bridge.start import Wanted, start
+from shim.bridge.start import Wanted, begun_with, start
 from shim.channels.prompt import read_background_prompt
 from shim.channels.raw_output import tell
 from shim.commands.claude.answers import Answer, disabled, printed, refused
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.rooted import rooted
 from shim.core.claude.argv.words import conversation_words, going_on_with
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
@@ -113,11 +114,11 @@ def _before(invocation: Invocation) -> Before:
     if known.alive:
         note = COPIED_LIVING.replace("{original}", known.id)
         return Before(invocation, copied=canonical, note=note)
-    saved = [str(word) for word in (registry.read_start(known.folder) or {}).get("arguments", ())]
-    options = ", ".join(word.partition("=")[0] for word in saved if word.startswith("--"))
-    woken = going_on_with(saved, invocation)
+    saved, here, cwd = begun_with(known), working_directory(), str(known.facts["cwd"])
+    options = ", ".join(word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--"))
+    woken = going_on_with(rooted(saved, cwd, here), rooted(invocation, here, cwd))
     note = WOKEN.replace("{options}", printable(options)) if options else ""
-    return Before(woken, session=canonical, cwd=known.facts["cwd"], note=note)
+    return Before(woken, session=canonical, cwd=cwd, note=note)
 
 
 def _hosted(before: Before) -> Invocation:

@@ -7,6 +7,7 @@ working directory (permission-parity page; each form was asked of the real claud
 import posixpath
 from functools import lru_cache
 
+from shim.core.policy.acts import CHANGERS, READERS
 from shim.core.policy.place import Place, below
 from shim.core.policy.rules import Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
@@ -78,6 +79,23 @@ def _rooted(rule: Rule, place: Place) -> tuple[str, str]:
         pattern = posixpath.normpath(fixed) + tail + star + rest
     # "secret/**" is the folder itself too, and then no slash holds it to the root any more, as in the real one.
     return root, pattern.removesuffix("/**") or "/**"
+
+
+def rooted_rule(rule: Rule, folder: str) -> Rule:
+    """A rule that was said where `folder` is the working directory, so that it means the same in any other."""
+    said = (rule.content or "").strip()
+    if rule.tool not in (*READERS, *CHANGERS) or not said or said.startswith(("//", "~/")) or said == "~":
+        return rule
+    root, pattern = folder, said.removeprefix("./")
+    if said.startswith("/"):
+        root, pattern = rule.base or folder, said[1:]
+    elif pattern.startswith("../"):
+        while pattern.startswith("../"):
+            root, pattern = posixpath.dirname(root), pattern[3:]
+    elif "/" not in pattern.removesuffix("/**").rstrip("/"):
+        pattern = f"**/{pattern}"  # no slash holds it to the folder
+    escaped = "".join(f"\\{letter}" if letter in "*?[\\" else letter for letter in root.rstrip("/"))
+    return rule._replace(content=f"/{escaped}/{pattern}", base="")
 
 
 @lru_cache(PATTERNS)

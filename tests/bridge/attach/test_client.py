@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from box import ASK, STREAM, ndjson
+from box import ASK, STREAM, ndjson, run_shim
 from hosting_box import HostingBox
 
 from shim.bridge import registry
@@ -135,6 +135,20 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
     assert (done.status, done.stderr) == (0, "")
     kept = (registry.read_start(one.folder) or {})["arguments"]
     assert kept[:2] == ["--append-system-prompt", "long"] and {"--disallowedTools=Bash", "plan"} <= set(kept)
+
+
+def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_first_one(living, tmp_path):
+    (living.box.cwd / "s.json").write_text("{}")
+    first = ("--disallowedTools", "Edit(./x/y)", "--settings", "s.json")
+    assert living.claude("-p", "one", *first, **BRIDGE).status == 0
+    (one,) = living.sessions()
+    living.ended(one)
+    words = ["claude", "-p", "one", "--resume", one.session, "--disallowedTools", "Edit(./x/y)"]
+    assert run_shim(words, env={**living.variables, **BRIDGE}, cwd=tmp_path).status == 0
+    kept = (registry.read_start(one.folder) or {})["arguments"]
+    assert [word.partition("=")[2] or word for word in kept] == [
+        *(f"Edit(/{living.box.cwd}/x/y)", "Edit(./x/y)", "--settings", f"{living.box.cwd}/s.json"),
+    ]
 
 
 def test_a_frontend_that_is_killed_leaves_its_session(living):

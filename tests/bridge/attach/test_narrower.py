@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.bridge.attach.narrower import Narrower, narrower
+from shim.bridge.attach.narrower import Narrower, narrower, narrower_now
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.rules import read_rules
 from shim.core.policy.settings_hooks import SettingsHook
@@ -172,3 +172,24 @@ def test_a_limit_that_ends_a_turn_sooner_is_refused_and_a_later_one_has_no_effec
     assert less("--max-turns 3").refused == ("--max-turns ends a turn sooner",)
     assert less("--max-budget-usd 1", "--max-budget-usd 2").refused == ("--max-budget-usd ends a turn sooner",)
     assert less("--max-turns 9", "--max-turns 3") == Narrower(unheeded=("--max-turns",))
+
+
+def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder, denied in ((here, "mine"), (there, "yours")):
+        folder.mkdir()
+        (folder / "s.json").write_text(f'{{"permissions": {{"deny": ["Read({denied}/**)", "Read(~/z)"]}}}}')
+    monkeypatch.chdir(here)
+    known = parse(["--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d"])
+
+    def found(*words):
+        return narrower_now(parse(words), known, str(there), "default", {"HOME": str(tmp_path)})
+
+    assert found() == Narrower()
+    assert found("--settings", "s.json").deny == (f"Read(/{here}/**/mine/**)",)
+    assert found("--disallowedTools", f"Edit(/{there}/x/y)") == Narrower()
+    assert found("--disallowedTools", "Edit(./x/y)").deny == (f"Edit(/{here}/x/y)",)
+    assert found("--add-dir", "d").unheeded == ("--add-dir",) and found("--add-dir", f"{there}/d") == Narrower()
+    monkeypatch.chdir(there)
+    assert found("--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d") == Narrower()
+    assert found("--disallowedTools", "Edit(./z)").deny == ("Edit(./z)",)

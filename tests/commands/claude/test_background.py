@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from box import run_shim
 from hosting import until_result
 
 from shim.bridge import registry
@@ -121,6 +122,30 @@ def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
     assert again.session == one.session and again.facts["generation"] == 2
     assert done.stderr == f"note: woke session {one.id} with its saved options (--permission-mode, --agent).\n"
     assert registry.read_start(again.folder)["arguments"] == ["--permission-mode", "plan", "--agent", "mine"]
+
+
+def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_folder(desk, tmp_path):
+    (desk.cwd / "s.json").write_text('{"permissions": {"deny": ["WebFetch"]}}')
+    one, _ = begun(desk, "hi", "--settings", "s.json", "--disallowedTools", "Read(./x/y)")
+    desk.wait_until(one, lambda now: now.facts["pid"] is not None)
+    assert desk.claude("stop", one.id).status == 0
+    words = [
+        "claude",
+        "--bg",
+        "go on",
+        "--resume",
+        one.session,
+        "--add-dir",
+        "more",
+        "--disallowedTools",
+        "Edit(./z/w)",
+    ]
+    done = run_shim(words, env=desk.environment, cwd=tmp_path)
+    assert done.status == 0, done.stderr
+    kept = (registry.read_start(desk.now(one).folder) or {})["arguments"]
+    assert [word.partition("=")[2] or word for word in kept] == [
+        *(f"Read(/{desk.cwd}/x/y)", f"Edit(/{tmp_path}/z/w)", f"{tmp_path}/more", "--settings", f"{desk.cwd}/s.json"),
+    ]
 
 
 def test_a_printed_session_goes_on_in_the_background(desk):

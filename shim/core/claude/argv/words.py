@@ -1,7 +1,5 @@
 """An Invocation → the words of Claude's command line again: for a conversation that another process runs."""
 
-from collections.abc import Sequence
-
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS, parse
 
@@ -26,11 +24,12 @@ def conversation_words(invocation: Invocation, without: frozenset[str] = OF_THE_
     return words
 
 
-def going_on_with(saved: Sequence[str], asked: Invocation) -> Invocation:
+def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
     """The next life of a session that has ended: the flags that it was begun with, and behind them those of now.
 
     A flag that is left out now takes nothing back: what the session was forbidden stays so.
     """
+    saved = conversation_words(begun)
     both = parse([*saved, *conversation_words(asked)])
     lists = {field: both.flag(field) for field in FLAGS if field != "other" and isinstance(both.flag(field), tuple)}
     once = {field: tuple(dict.fromkeys(words)) for field, words in lists.items()}

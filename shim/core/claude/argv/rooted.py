@@ -1,0 +1,85 @@
+"""A command line that means in another folder what it meant where it was said."""
+
+import posixpath
+
+import orjson
+
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.policy.paths import rooted_rule
+from shim.core.policy.rules import Rule, read_rule
+from shim.core.reading.json_text import dump
+from shim.core.reading.typed import Any, NamedTuple
+
+FILES = ("system_prompt_file", "append_system_prompt_file", "shim_config", "shim_record")
+OTHER_FILES = ("--debug-file", "--plugin-dir", "--project-config-root")
+MANAGED = "--managed-settings"
+
+
+def rooted(invocation: Invocation, folder: str, cwd: str) -> Invocation:
+    """What was said in `folder`, for a conversation in `cwd`. What stands inside a file of settings stays as it is."""
+    if folder == cwd:
+        return invocation
+    root, rules, files = _Root(folder), invocation.rules, invocation.configuration
+    flags: dict[str, Any] = {name: root.path(said) for name in FILES if (said := invocation.flag(name))}
+    if files.settings:
+        flags["settings"] = root.settings(files.settings) if _is_json(files.settings) else root.path(files.settings)
+    return invocation.with_flags(
+        **flags,
+        add_dirs=tuple(map(root.directory, invocation.add_dirs)),
+        allowed_tools=tuple(map(root.rule, rules.allowed_tools)),
+        disallowed_tools=tuple(map(root.rule, rules.disallowed_tools)),
+        mcp_config=tuple(said if _is_json(said) else root.path(said) for said in files.mcp_config),
+        other=tuple((name, value and root.other(name, value)) for name, value in invocation.leftovers.other),
+    )
+
+
+def rooted_rules(rules: tuple[Rule, ...], folder: str, cwd: str) -> tuple[Rule, ...]:
+    """The same for rules: those of flags. What a file that is found in a folder says is about that folder."""
+    if folder == cwd:
+        return rules
+    return tuple(rooted_rule(rule, folder) if rule.source.startswith("--") else rule for rule in rules)
+
+
+class _Root(NamedTuple):
+    folder: str
+
+    def path(self, said: str) -> str:
+        return posixpath.join(self.folder, said) if said else said
+
+    def directory(self, said: str) -> str:
+        return said if said[:1] in ("~", "-") else self.path(said)
+
+    def rule(self, said: str) -> str:
+        read = read_rule(said)
+        found = rooted_rule(read, self.folder)
+        return said if found == read else str(found)
+
+    def other(self, name: str, said: str) -> str:
+        if name in OTHER_FILES:
+            return self.path(said)
+        return self.settings(said) if name == MANAGED and _is_json(said) else said
+
+    def settings(self, said: str) -> str:
+        """Settings, in the words that came if nothing of them is about a folder."""
+        given = orjson.loads(said)
+        permissions = given.get("permissions") if isinstance(given, dict) else None
+        if not isinstance(permissions, dict):
+            return said
+        whole = {**permissions, **{key: self._listed(key, permissions[key]) for key in permissions}}
+        return said if whole == permissions else dump({**given, "permissions": whole}).decode()
+
+    def _listed(self, key: str, said: object) -> object:
+        roots = {"additionalDirectories": self.directory, **dict.fromkeys(("allow", "ask", "deny"), self.rule)}.get(key)
+        found = [said] if isinstance(said, str) else said
+        if roots is None or not isinstance(found, list):
+            return said
+        whole = [roots(one) if isinstance(one, str) else one for one in found]
+        return said if whole == found else whole
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,0 +1,77 @@
+"""Flags that mean in another folder what they meant where they were said."""
+
+import pytest
+
+from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.rooted import rooted, rooted_rules
+from shim.core.claude.argv.words import conversation_words
+from shim.core.policy.paths import fits
+from shim.core.policy.place import Place
+from shim.core.policy.rules import read_rule
+
+
+def words(*said, folder="/a", cwd="/b"):
+    return conversation_words(rooted(parse(said), folder, cwd))
+
+
+@pytest.mark.parametrize("flag", ["--settings", "--system-prompt-file", "--shim-config", "--shim-record"])
+def test_a_file_is_the_one_of_the_folder_where_it_was_named(flag):
+    assert words(flag, "x/y.json") == [flag, "/a/x/y.json"]
+    assert words(flag, "/x/y.json") == [flag, "/x/y.json"]
+    assert words(flag, "x/y.json", cwd="/a") == [flag, "x/y.json"]
+
+
+def test_folders_servers_and_flags_that_have_no_place_of_their_own_too():
+    assert words("--add-dir", "x", "../y", "~/z", "/w") == [
+        f"--add-dir={at}" for at in ("/a/x", "/a/../y", "~/z", "/w")
+    ]
+    assert words("--mcp-config", "{}", "s.json") == ["--mcp-config={}", "--mcp-config=/a/s.json"]
+    assert words("--plugin-dir", "p", "--agent", "p") == ["--plugin-dir", "/a/p", "--agent", "p"]
+
+
+def test_rules_about_files_and_no_others_are_rooted():
+    said = [
+        "Read(./s/t)",
+        "Edit(/u)",
+        "Write(v/**)",
+        "Read(.env)",
+        "Read(../w/x)",
+        "Bash(./run x)",
+        "Read",
+        "Read(//z)",
+    ]
+    said += ["Read(~/y)", "mcp__a__b"]
+    found = [*words("--disallowedTools", *said), *words("--allowedTools", "Edit(./c/**)")]
+    assert [word.partition("=")[2] for word in found] == [
+        *("Read(//a/s/t)", "Edit(//a/u)", "Write(//a/**/v/**)", "Read(//a/**/.env)", "Read(//w/x)", "Bash(./run x)"),
+        *("Read", "Read(//z)", "Read(~/y)", "mcp__a__b", "Edit(//a/**/c/**)"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["--settings", "--managed-settings"])
+def test_rules_and_folders_in_settings_are_rooted_and_nothing_else_of_them_is_changed(name):
+    assert words(name, '{"permissions": {"deny": ["Read(s/t)", 1], "additionalDirectories": ["d"]}, "a": 1}')[1] == (
+        '{"permissions":{"deny":["Read(//a/s/t)",1],"additionalDirectories":["/a/d"]},"a":1}'
+    )
+    for kept in ('{"permissions": {"deny": ["Bash"]}}', '{"permissions": []}', "[]", '{ "model":"m"}'):
+        assert words(name, kept) == [name, kept]
+
+
+INSIDE = ("x", "x/y", "./x", "./x/y", "x/**", "./x/y/**", "*.env", "**", "/x", "/x/**")
+OUTSIDE = ("../x", "../../x/*", "../x/**")
+SAID = [(folder, said) for folder in ("/a", "/a/b c", "/") for said in (*INSIDE, *OUTSIDE)]
+
+
+@pytest.mark.parametrize(("folder", "said"), [*SAID, *(("/a/[b]*", said) for said in INSIDE)])
+def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said):
+    rule = read_rule(f"Read({said})", source="--disallowedTools")
+    (moved,) = rooted_rules((rule,), folder, "/elsewhere")
+    again = read_rule(str(moved))
+    for below in ("x", "x/y", "x/y/z", "d/x", "d/x/y", "k.env", "d/k.env", "../x", "../x/y", "../../x/y", "../o"):
+        path = Place(folder).absolute(below)
+        assert fits(rule, path, Place(folder)) == fits(again, path, Place("/elsewhere")), (below, str(moved))
+
+
+def test_a_rule_of_a_file_that_is_found_in_a_folder_is_about_that_folder():
+    rules = (read_rule("Read(./x)", source="/b/.claude/settings.json"),)
+    assert rooted_rules(rules, "/a", "/b") == rules
