@@ -4,6 +4,7 @@ from functools import partial
 
 import anyio
 import pytest
+from box import PATIENCE
 
 from shim.bridge import link as links
 from shim.bridge import sockets
@@ -25,7 +26,7 @@ def stopped(hosts, monkeypatch):
 async def told(one, environment):
     """What the blocking form says, a question, and the form for a loop."""
     found = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         for asked in (connect_blocking, partial(ask_once, frames=[{"kind": "interrupt"}])):
             with pytest.raises(NoAnswerError) as caught:
                 asked(one.session, environment=environment)
@@ -44,7 +45,7 @@ async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(stop
 async def test_a_host_that_is_full_says_so_at_once(hosts, monkeypatch):
     one = hosts.start()
     hosts.link(one).close()
-    with sockets.listen(str(hosts.cwd)) as full, anyio.fail_after(10):
+    with sockets.listen(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
         monkeypatch.setattr(sockets, "connect", partial(_full, full, sockets.connect, str(hosts.cwd)))
         for error in await told(hosts.now(one), hosts.environment):
             assert "is full: 256 clients are connected already" in str(error)
@@ -64,6 +65,6 @@ async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(host
     one = hosts.start()
     with hosts.link(one) as link, hosts.halted(one):
         monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
-        with anyio.fail_after(10), pytest.raises(NoAnswerError):
+        with anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
             while True:  # until the socket has no more room
                 link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "x" * 65536}})

@@ -4,6 +4,7 @@ import socket
 
 import anyio
 import pytest
+from box import PATIENCE
 
 from shim.bridge.cast_log import CastLog
 from shim.bridge.host.runner import BYE_SECONDS, Connection, HubRunner
@@ -65,7 +66,7 @@ async def test_what_a_client_did_not_take_at_once_is_written_when_it_takes_more(
             tasks.start_soon(host.runner.serve, host.runner.connections[1])
             host.runner.said(line + b"\n")
             heard = b""
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 while line not in heard:
                     await anyio.wait_readable(ours)
                     heard += ours.recv(1000)
@@ -86,7 +87,7 @@ async def test_the_last_words_come_behind_what_a_client_has_not_taken_yet(host, 
             monkeypatch.setattr(host.log, "append", full)
             assert "No space left" in host.runner.said(b'{"type":"system","text":"lost"}\n')
             heard = b""
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 while not connection.gone.is_set():
                     with anyio.move_on_after(0.01):
                         await anyio.wait_readable(ours)

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import anyio
 import pytest
+from box import PATIENCE
 
 from shim.channels.mcp import door as module
 from shim.channels.mcp.door import RELAY, Door
@@ -61,7 +62,7 @@ class Frontend:
     @asynccontextmanager
     async def serving(self):
         entries = self.door.entries(("calc",))
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.door.serve)
                 yield entries["calc"]
@@ -262,14 +263,16 @@ async def test_a_relay_ends_with_the_drop_in():
         await one.say(id=1, method="tools/call", params={"name": "add"})
         while not frontend.asked:
             await anyio.lowlevel.checkpoint()
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         assert await process.wait() == 0
         await process.aclose()
 
 
 def test_a_relay_without_a_drop_in_says_so_and_ends():
     environment = {"PATH": os.environ["PATH"], SOCKET: "/nowhere/s", TICKET: "x"}
-    ended = subprocess.run([sys.executable, *RELAY], env=environment, capture_output=True, timeout=20, check=False)
+    ended = subprocess.run(
+        [sys.executable, *RELAY], env=environment, capture_output=True, timeout=PATIENCE, check=False
+    )
     assert ended.returncode == 1 and b"cannot be reached" in ended.stderr
 
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from box import ANSWER, END, START, ndjson, run_shim, text
+from box import ANSWER, END, PATIENCE, START, ndjson, run_shim, text
 from support import FIXTURES, STABLE_SESSION, check_turns, parse
 
 from shim import __version__
@@ -405,7 +405,7 @@ def test_every_run_is_recorded_into_a_folder_that_is_not_there_yet(shim, inside)
     for _ in range(2):
         ask = [str(inside.bin / "claude"), "-p", "hi"]
         environment = inside.environment(SHIM_BIN=inside.fake(["out", ANSWER]))
-        subprocess.run(ask, stdin=subprocess.DEVNULL, env=environment, cwd=inside.cwd, timeout=20, check=True)
+        subprocess.run(ask, stdin=subprocess.DEVNULL, env=environment, cwd=inside.cwd, timeout=PATIENCE, check=True)
     assert len(list(folder.glob("*.cast"))) == 2
 
 

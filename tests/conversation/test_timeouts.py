@@ -84,7 +84,7 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
 
 
 def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(box):
-    box.settings("first_byte_timeout = 5\nidle_timeout = 0.05\nend_grace = 0.5\n")
+    box.settings("first_byte_timeout = 30\nidle_timeout = 0.05\nend_grace = 0.5\n")
     child = box.fake(["out", ndjson(START, text("Hello."), END)], ["hang"])
     done = box.claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert (done.status, done.cause, done.result["result"]) == (0, "clean", "Hello.")
@@ -92,7 +92,7 @@ def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(bo
 
 def test_a_frontend_that_reads_slowly_makes_no_silence(box):
     """Backpressure: the child waits for us because we wait for the frontend."""
-    box.settings("idle_timeout = 0.2\ntool_timeout = 0.2\n")
+    box.settings("idle_timeout = 0.6\ntool_timeout = 0.6\n")
     words = "x" * 1000
     child = box.fake(["out", ndjson(START, *[text(words)] * 2000, END)])
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
@@ -132,7 +132,7 @@ def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(bo
 
 def test_each_silence_has_its_own_length(box):
     gate = box.gate()
-    box.settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 10\ntool = 30\n")
+    box.settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 30\ntool = 30\n")
     steps = [["out", ndjson(START, CALL)], ["wait", gate.path]]
     steps += [["out", ndjson({"type": "result", "id": "c1", "output": "ok"}, text("Done."), END)]]
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(*steps)}
@@ -151,7 +151,7 @@ def test_the_environment_is_heard_before_the_settings(box):
 
 
 def test_a_person_may_think_for_longer_than_a_vendor(box):
-    box.settings("idle_timeout = 0.2\ntool_timeout = 0.2\n")
+    box.settings("idle_timeout = 0.6\ntool_timeout = 0.6\n")
     child = box.fake(
         HELLO,
         ["hear", "go"],
@@ -164,7 +164,7 @@ def test_a_person_may_think_for_longer_than_a_vendor(box):
         running.say(user("go"))
         asked = question(running)
         with pytest.raises(subprocess.TimeoutExpired):
-            running.process.wait(timeout=0.6)
+            running.process.wait(timeout=1)
         running.say(answer(asked["request_id"], behavior="allow"))
         done = running.hang_up()
     assert [line["result"] for line in results(done)] == ["After."]

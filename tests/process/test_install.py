@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK
+from box import ANSWER, ASK, PATIENCE
 
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_ours
@@ -40,7 +40,7 @@ def test_the_installed_file_answers_as_the_vendor_that_was_baked_in(box):
         capture_output=True,
         env=box.environment(SHIM_BIN=box.fake(["out", ANSWER])),
         cwd=box.cwd,
-        timeout=20,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -53,7 +53,7 @@ def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
     noted = box.path / "noted"
     environment = box.environment(SHIM_BIN=box.program("vendor", f"env > {noted}\n"), PYTHONPATH=None)
     for said in ({misleading: "/elsewhere"}, {}):
-        subprocess.run([path, *ASK], env=environment | said, cwd=box.cwd, timeout=20, check=False)
+        subprocess.run([path, *ASK], env=environment | said, cwd=box.cwd, timeout=PATIENCE, check=False)
         assert (f"{misleading}=/elsewhere\n" in noted.read_text(encoding="utf-8")) is bool(said)
         noted.unlink()
 
@@ -61,14 +61,16 @@ def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
 def test_a_bundled_program_runs_in_our_python_where_a_variable_would_mislead_it(box):
     path, _ = put(box)
     environment = box.environment(PYTHONEXECUTABLE="/elsewhere")
-    done = subprocess.run([path, *ASK], env=environment, cwd=box.cwd, timeout=20, capture_output=True, check=False)
+    done = subprocess.run(
+        [path, *ASK], env=environment, cwd=box.cwd, timeout=PATIENCE, capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 def started(path, box, **extra):
     environment = box.environment(PYTHONPATH=None, **extra)
     return subprocess.run(
-        [path, "--version"], capture_output=True, text=True, env=environment, cwd=box.cwd, timeout=20, check=False
+        [path, "--version"], capture_output=True, text=True, env=environment, cwd=box.cwd, timeout=PATIENCE, check=False
     )
 
 
@@ -102,7 +104,9 @@ def test_a_folder_that_is_not_there_is_made(box):
 def test_awkward_names_are_quoted(box):
     folder = box.path / 'it\'s a "folder" $HOME'
     path, _ = put(box, directory=str(folder), installed={"vendor": "demo", "record": "/c's $(touch x)"})
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, cwd=box.cwd, timeout=20, check=True)
+    done = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, cwd=box.cwd, timeout=PATIENCE, check=True
+    )
     assert done.stdout == "2.1.330 (Claude Code)\n"
     assert os.listdir(box.cwd) == []
 
@@ -254,7 +258,7 @@ def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
     def loaded():
         code = "import sys; sys.path.insert(0, sys.argv[1]); import one"
         command = [sys.executable, "-v", "-I", "-B", "-c", code, str(package)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stderr
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stderr
 
     compile_bytecode(str(package))
     assert "bytecode is stale for 'one'" not in loaded() and uncompiled(str(package)) == []

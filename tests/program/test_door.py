@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK
+from box import ANSWER, ASK, PATIENCE
 
 # Nothing here may be imported on a turn's way; see the house page, "Doors".
 HEAVY = {"typer", "rich", "structlog", "importlib.metadata", "pydantic", "platformdirs", "click", "pathlib", "tomllib"}
@@ -99,7 +99,7 @@ def look(box):
             text=True,
             env=box.environment(**environment),
             cwd=box.cwd,
-            timeout=20,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 0, done.stderr

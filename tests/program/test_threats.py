@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, START, STREAM, ndjson, run_shim, text
+from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, run_shim, text
 from fake_secrets import random
 from hostile import told
 from support import case, check_turns, parse, result_of, translate_case
@@ -249,7 +249,7 @@ def test_modules_in_the_working_directory_are_not_imported(box, demo):
         capture_output=True,
         env=box.environment(SHIM_BIN=demo["SHIM_BIN"], PYTHONPATH=str(box.cwd), PYTHONSTARTUP="x.py"),
         cwd=box.cwd,
-        timeout=20,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0

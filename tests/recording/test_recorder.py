@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from box import PATIENCE
 from casting import HEADER, read_cast, stream_of
 from fake_secrets import random
 
@@ -177,7 +178,7 @@ async def test_who_must_not_go_on_hears_of_it(record, capfd):
         raise OSError(28, "No space left on device")
 
     recorder = record(full, strict=True)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         assert "No space left on device" in await recorder.failed()
     assert recorder.close()
     assert capfd.readouterr().err == ""

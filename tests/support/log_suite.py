@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import anyio
 import pytest
+from box import PATIENCE
 
 from shim.bridge.cast_log import READ_BYTES
 from shim.core.bridge.log import HEARD, NOTED, SAID, Entry, Log, Record
@@ -100,7 +101,7 @@ class LogSuite:
     async def test_a_follower_sees_what_was_and_what_comes(self, log):
         log.append(said(1, 2))
         seen = list[int]()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
 
                 async def follow() -> None:

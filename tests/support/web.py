@@ -18,7 +18,7 @@ from shim.bridge.gateway.server import Place, listen, server_of
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor, frame, line_frame, partial_frame, read_frame, said_line
 
-PATIENCE = 10.0
+PATIENCE = 30.0  # no test takes so long unless something hangs
 SESSION = "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405"
 OTHER = "2e1d3bc5-6e47-4f70-9b8c-a1d2e3f40516"
 QUESTION = {

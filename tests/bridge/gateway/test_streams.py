@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from web import SESSION
+from web import PATIENCE, SESSION
 
 from shim.bridge.gateway import streams
 from shim.bridge.gateway.streams import Drawn, Frame, cursor_of, event
@@ -264,7 +264,7 @@ def test_the_connection_to_the_host_ends_with_the_stream(web, host):
 def _wait(web, condition):
     import time
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not web.call(condition):
         assert time.monotonic() < deadline
 

@@ -8,7 +8,7 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
-from box import ANSWER, ASK, SHIM, STREAM
+from box import ANSWER, ASK, PATIENCE, SHIM, STREAM
 from support import TERMINATOR, check_turns, result_of
 
 from shim.commands.turn import demo_child
@@ -342,7 +342,7 @@ def test_a_working_directory_that_is_gone_still_ends_in_a_result(box, demo):
         capture_output=True,
         env=box.environment(**demo),
         cwd=box.cwd,
-        timeout=20,
+        timeout=PATIENCE,
         check=False,
     )
     assert b"Traceback" not in done.stderr

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, START, ndjson, text
+from box import ANSWER, ASK, END, PATIENCE, START, ndjson, text
 from fake_secrets import random
 from flat import check_flat, short
 
@@ -583,7 +583,7 @@ def test_a_real_claude_asks_and_is_answered(box, approved):
 
 def run(path, *words, **options):
     return subprocess.run(
-        [path, *words], capture_output=True, stdin=subprocess.DEVNULL, timeout=20, check=False, **options
+        [path, *words], capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False, **options
     )
 
 

@@ -110,7 +110,7 @@ def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
 
 
 def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(box):
-    box.settings("first_byte_timeout = 5\nidle_timeout = 0.3\nend_grace = 0.1\n")
+    box.settings("first_byte_timeout = 30\nidle_timeout = 0.6\nend_grace = 0.1\n")
     words = "word " * 300_000
     path = box.path / "words"
     path.write_text(ndjson(START, *[text(words[at : at + 1000]) for at in range(0, len(words), 1000)], END))
