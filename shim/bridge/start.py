@@ -55,6 +55,7 @@ class Wanted(NamedTuple):
     asks        questions wait in the hub for whoever may answer; False: only if `arguments` say so
     forked      the session that this one is a copy of, "" for none
     resumes     the UUID is that of a session that exists already, maybe as one without a host
+    beginning   the words for the message of `forked`, or else of the session, up to which this life goes on
     """
 
     arguments: Sequence[str] = ()
@@ -66,6 +67,7 @@ class Wanted(NamedTuple):
     asks: bool = True
     forked: str = ""
     resumes: bool = False
+    beginning: Sequence[str] = ()
 
 
 def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> Registered:
@@ -81,6 +83,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
             hint="make that folder again, or begin another session in one that is there",
         )
     folder = make_folder(session, environment)
+    wanted = _still_a_copy(wanted, folder)
     held, listening = None, None
     try:
         held = lock.take(folder)
@@ -112,10 +115,20 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
     return Registered(session, folder, True, facts)
 
 
+def _still_a_copy(wanted: Wanted, folder: str) -> Wanted:
+    """The same, for a session that was begun as a copy: where it has said nothing yet, it is made again as then."""
+    saved = registry.read_start(folder) if wanted.resumes and not (wanted.forked or wanted.beginning) else None
+    forked, beginning = (saved or {}).get("forked"), (saved or {}).get("beginning")
+    if not (isinstance(forked, str) and isinstance(beginning, list)):
+        return wanted
+    return wanted._replace(forked=forked, beginning=tuple(map(str, beginning)) if forked else ())
+
+
 def respawn(one: Registered, environment: Mapping[str, str], prompt: Mapping[str, Any] | None = None) -> Registered:
     """Begin the next life of a session, as it was started before. LivingError, FrontendError as `start`."""
     wanted = read_wanted(one.folder)
-    return start(wanted._replace(prompt=prompt, resumes=True), environment, one.session)
+    beginning = wanted.beginning if wanted.forked else ()  # what was said since must not be dropped again
+    return start(wanted._replace(prompt=prompt, resumes=True, beginning=beginning), environment, one.session)
 
 
 def read_wanted(folder: str) -> Wanted:

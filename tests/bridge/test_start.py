@@ -18,6 +18,7 @@ from shim.bridge.start import LivingError, Wanted, respawn
 from shim.core.errors import FrontendError
 
 SESSION = "0123abcd-0000-4000-8000-000000000001"
+OTHER = "0123abcd-0000-4000-8000-000000000002"
 
 
 def test_a_session_is_registered_before_its_host_is_up(hosts):
@@ -217,6 +218,15 @@ def test_a_start_that_is_not_known_any_more_says_so(hosts):
     os.unlink(os.path.join(one.folder, registry.START))
     with pytest.raises(FrontendError, match="not known any more"):
         respawn(ended, hosts.environment)
+
+
+def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
+    """Before its first turn nothing was copied yet: without the original it would begin with nothing."""
+    one = hosts.start(session=SESSION, forked=OTHER, beginning=("--resume-session-at=x",))
+    hosts.ended(one)  # there is no original
+    hosts.start(session=SESSION, resumes=True, arguments=("--model", "demo-2"))
+    wanted = start.read_wanted(one.folder)
+    assert (wanted.forked, wanted.beginning) == (OTHER, ["--resume-session-at=x"])
 
 
 def test_what_wanted_says_is_kept_for_the_next_life(hosts):

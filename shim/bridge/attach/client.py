@@ -21,7 +21,7 @@ from shim.conversation.invocation import going_on, played, prompts, terminator
 from shim.conversation.session_facts import named_servers, state_events
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import rooted
-from shim.core.claude.argv.words import conversation_words, going_on_with
+from shim.core.claude.argv.words import beginning_words, conversation_words, going_on_with
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, MachineError, ShimError, Tried
@@ -216,6 +216,7 @@ class Attached:
             asks=asks,
             forked=forked,
             resumes=bool(self._session),
+            beginning=beginning_words(invocation),
         )
         try:
             return start(wanted, environment, session)

@@ -23,11 +23,8 @@ UNHEEDED = (
 BELOW_BYPASS = NARROWEST_FIRST[-2]  # the widest mode of who is forbidden bypassPermissions
 STDIO = "stdio"  # the permission prompt tool that asks the frontend, which any session can
 # Flags that leave a session less than it has, or keep less of it: none that lives can be given them any more.
-REFUSED = ("strict_mcp_config", "no_session_persistence")
-REFUSED_OTHERS = (
-    *("--agent", "--bare", "--disable-slash-commands", "--resume-drops-turn"),
-    *("--resume-session-at", "--safe-mode", "--task-budget"),
-)
+REFUSED = ("strict_mcp_config", "no_session_persistence", "resume_session_at", "resume_drops_turn")
+REFUSED_OTHERS = ("--agent", "--bare", "--disable-slash-commands", "--safe-mode", "--task-budget")
 HEEDED_OTHERS = ("--managed-settings",)  # with the other settings
 
 

@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 
 from shim.bridge import sockets
+from shim.bridge.cast_log import CastLog
 from shim.bridge.host.life import LOG, STOPPED, Facts, Life
 from shim.bridge.start import Wanted, read_wanted
 from shim.channels import early_signals
@@ -19,10 +20,12 @@ from shim.conversation.decide import Start
 from shim.core.bridge.frames import frame
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
+from shim.core.claude.messages import read_line
 from shim.core.errors import ShimError
 from shim.state import store
 
 SHOWN_ENDS = (143, 129)  # statuses of a conversation that a signal ended
+HEAD_LINES = 1000  # of a log, among which the first turn begins: before it only messages are said again
 PENDING = 1000  # connections that are told why a host could not begin
 
 
@@ -67,7 +70,6 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
     """The command line of this life: stream-json both ways, all that a client may want, and the session."""
     os.environ["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"  # the hub tells by them what waits
     session = os.path.basename(folder)
-    invocation = parse(wanted.arguments, dialect="claude")
     asks = {"permission_prompt_tool": "stdio"} if wanted.asks else {}
     if wanted.resumes and _goes_on(folder, session, facts):
         of = {"resume": session, "session_id": None, "fork_session": False}
@@ -75,6 +77,8 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
         of = {"resume": wanted.forked, "fork_session": True, "session_id": session}
     else:
         of = {"resume": None, "session_id": session, "fork_session": False}
+    begins = of["resume"] == (wanted.forked or session)  # a copy that goes on is not copied again
+    invocation = parse([*wanted.arguments, *(wanted.beginning if begins else ())], dialect="claude")
     return invocation.with_flags(
         prompt=None,
         print_mode=False,  # as the SDKs hold a conversation
@@ -92,11 +96,19 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
 
 
 def _goes_on(folder: str, session: str, facts: Facts) -> bool:
-    """Whether the vendor has the session: a life that ended before its first turn left none."""
+    """Whether the vendor has the session: a life that ended before its first turn began left none."""
     if facts.known["generation"] == 1 or store.look_up(session, os.environ) is not None:
         return True
-    logs = os.path.join(folder, LOG)
-    return facts.known["vendor"] == "claude" and os.path.isdir(logs) and bool(os.listdir(logs))
+    if facts.known["vendor"] != "claude":
+        return False
+    log = CastLog(os.path.join(folder, LOG), facts.known["generation"])
+    return log.first > 1 or any(_begins_turn(entry.line) for entry in log.read(0, HEAD_LINES))
+
+
+def _begins_turn(line: bytes) -> bool:
+    """Whether a line is a real claude's own init of a turn, with which it keeps its session; those of ours name us."""
+    said = read_line(line)
+    return isinstance(said, dict) and said.get("subtype") == "init" and "shim" not in said
 
 
 def _refuse(listening: socket.socket, reason: str) -> None:

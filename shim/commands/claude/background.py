@@ -16,7 +16,7 @@ from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import rooted
-from shim.core.claude.argv.words import conversation_words, going_on_with
+from shim.core.claude.argv.words import beginning_words, conversation_words, going_on_with
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
@@ -87,6 +87,7 @@ def _begin(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
         prompt={"role": "user", "content": prompt} if prompt else None,
         forked=before.copied,
         resumes=bool(before.session),
+        beginning=tuple(beginning_words(invocation)),
     )
     begun = start(wanted, os.environ, before.session)
     tell(before.note.replace("{id}", begun.id))
@@ -102,15 +103,16 @@ def _before(invocation: Invocation) -> Before:
     if not session.resume:
         return Before(invocation)
     canonical = parse_uuid(session.resume)
-    if session.fork_session or canonical is None:
-        note = "" if session.fork_session else COPIED
-        return Before(invocation, copied=canonical or session.resume, note=note)
+    if canonical is None:
+        return Before(invocation, copied=session.resume, note="" if session.fork_session else COPIED)
     known = registry.look_up(canonical, os.environ)
-    if known is None:
+    if known is None and not session.fork_session:
         return Before(invocation, session=canonical)
-    if known.alive and store.look_up(canonical, os.environ) is None and known.facts["vendor"] not in FLAT:
+    if known and known.alive and store.look_up(canonical, os.environ) is None and known.facts["vendor"] not in FLAT:
         hint = f"`claude attach {known.id}` opens it"
         raise FrontendError(f"session {known.id} has not ended its first turn: there is nothing to copy yet", hint=hint)
+    if session.fork_session or known is None:
+        return Before(invocation, copied=canonical)
     if known.alive:
         note = COPIED_LIVING.replace("{original}", known.id)
         return Before(invocation, copied=canonical, note=note)

@@ -283,3 +283,43 @@ def test_a_log_that_is_no_folder_is_told(box, hosts, talking):
     open(folder, "w").close()
     again = respawn(hosts.now(one), hosts.environment)
     assert "log" in hosts.ended(again).facts["detail"]
+
+
+ORIGINAL = "0123abcd-0000-4000-8000-000000000002"
+AT = "--resume-session-at=0123abcd-0000-4000-8000-000000000003"
+
+
+def lives_of_a_real_claude(box, hosts, *, says, **wanted):
+    """The arguments of two lives of a session, of which the first says a turn, or nothing."""
+    told, turn = ["record", str(box.recording)], [["out", PASSED]] if says else []
+    hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=box.fake(told, ["hear", "go"], *turn, ["hear", "never"]))
+    one, found = hosts.start("go", SESSION, beginning=(AT,), **wanted), list[list[str]]()
+    for _ in range(2):
+        with hosts.link(one) as link:
+            until_result(link) if says else hosts.wait_until(
+                one, lambda now: box.recording.exists() and box.recording.stat().st_size > 0
+            )
+            link.say({"kind": "end", "id": "e"})
+            until(link, "bye")
+        ended = hosts.ended(one)
+        found.append(box.record()["arguments"])
+        box.recording.unlink()
+        one = respawn(ended, hosts.environment, {"role": "user", "content": "go"}) if len(found) == 1 else one
+    return found
+
+
+def test_a_copy_begins_at_its_message_once_and_goes_on_from_its_own_end(box, hosts):
+    first, second = lives_of_a_real_claude(box, hosts, says=True, forked=ORIGINAL)
+    assert f"--resume={ORIGINAL}" in first and "--fork-session" in first and AT in first
+    assert f"--resume={SESSION}" in second and "--fork-session" not in second and AT not in second
+
+
+def test_a_copy_that_has_said_nothing_is_made_again_from_the_same_message(box, hosts):
+    for arguments in lives_of_a_real_claude(box, hosts, says=False, forked=ORIGINAL):
+        assert f"--resume={ORIGINAL}" in arguments and "--fork-session" in arguments and AT in arguments
+
+
+def test_a_session_that_goes_on_from_an_earlier_message_does_so_once(box, hosts):
+    first, second = lives_of_a_real_claude(box, hosts, says=True, resumes=True)
+    assert f"--resume={SESSION}" in first and AT in first
+    assert f"--resume={SESSION}" in second and AT not in second

@@ -170,11 +170,22 @@ def test_a_living_session_is_copied(desk):
     assert registry.read_start(forked.folder)["forked"] == one.session
 
 
-def test_a_living_session_that_has_nothing_to_copy_says_so(desk):
+@pytest.mark.parametrize("flags", [(), ("--fork-session",)], ids=["resumed", "forked"])
+def test_a_living_session_that_has_nothing_to_copy_says_so(desk, flags):
     one, _ = begun(desk)
-    done = desk.claude("--bg", "other", "--resume", one.session)
+    done = desk.claude("--bg", "other", "--resume", one.session, *flags)
     assert (done.status, done.stdout) == (1, b"")
     assert f"session {one.id} has not ended its first turn" in done.stderr
+
+
+def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
+    one, _ = begun(desk, "hi")
+    with desk.link(one) as link:
+        until_result(link)
+    copy, _ = begun(desk, "other", "--resume", one.session, "--fork-session", "--resume-session-at", U)
+    kept = registry.read_start(copy.folder)
+    assert (kept["forked"], kept["beginning"]) == (one.session, ["--resume-session-at", U])
+    assert kept["arguments"] == []
 
 
 def test_the_last_session_of_the_folder_is_copied(desk):

@@ -3,7 +3,7 @@
 import pytest
 
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.argv.words import conversation_words
+from shim.core.claude.argv.words import beginning_words, conversation_words, going_on_with
 
 SAYINGS = [
     ["--model", "opus", "--permission-mode", "plan", "--max-turns", "3", "--max-budget-usd", "0.25"],
@@ -29,3 +29,9 @@ def test_what_belongs_to_one_frontend_is_left_out():
     frontend += ["--include-partial-messages", "--replay-user-messages", "--permission-prompt-tool", "stdio"]
     session = ["--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d", "--fork-session", "--name", "mine"]
     assert conversation_words(parse([*frontend, *session, "--model", "opus"])) == ["--model", "opus"]
+
+
+def test_where_a_life_begins_is_no_matter_of_later_ones():
+    asked = parse(["--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d", "--resume-session-at", "u", "--model", "opus"])
+    assert conversation_words(asked) == ["--model", "opus"]
+    assert beginning_words(going_on_with(parse(["--model", "haiku"]), asked)) == ["--resume-session-at", "u"]

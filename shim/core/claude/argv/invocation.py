@@ -22,13 +22,15 @@ class SessionFlags(NamedTuple):
     """Which session the turn belongs to. `resume` is "" without a value, and canonical if it is a UUID.
 
     `background` lets the session live on its own; then `session_id` is any text, which is ignored. `name` is what
-    people call the session.
+    people call the session. `resume_session_at` and `resume_drops_turn` name the message up to which it goes on.
     """
 
     session_id: str | None = None
     resume: str | None = None
     continue_last: bool = False
     fork_session: bool = False
+    resume_session_at: str | None = None
+    resume_drops_turn: str | None = None
     no_session_persistence: bool = False
     background: bool = False
     name: str | None = None

@@ -30,6 +30,8 @@ FLAGS = {
     "resume": "-r, --resume [value]",
     "continue_last": "-c, --continue",
     "fork_session": "--fork-session",
+    "resume_session_at": "--resume-session-at <uuid>",
+    "resume_drops_turn": "--resume-drops-turn <uuid>",
     "no_session_persistence": "--no-session-persistence",
     "background": "--bg, --background",
     "name": "-n, --name <name>",
@@ -75,7 +77,7 @@ FLAGS = {
         --from-pr [value] | --ide | --include-hook-events | --initialize-fields <fields>
         --managed-settings <settings> | --no-chrome | --plugin-dir <path> | --plugin-url <url>
         --project-config-root <path> | --prompt-suggestions [value] | --remote-control, --rc [name]
-        --resume-drops-turn <uuid> | --resume-session-at <uuid> | --safe-mode | --sdk-url <url>
+        --safe-mode | --sdk-url <url>
         --session-mirror | --system-prompt-snapshot <mode> | --task-budget <tokens> | --teleport [session]
         --thinking-display <display> | --tmux | -d, --debug [filter] | -w, --worktree [name]
     """,

@@ -3,11 +3,13 @@
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS, parse
 
+BEGINNING = ("resume_session_at", "resume_drops_turn")  # where in its session a life begins: no later one does so
 # What is not the conversation's own: who asks it what and in which form, which session it is, how our run of it is
 # recorded and explained.
 OF_THE_FRONTEND = frozenset((
     *("print_mode", "output_format", "input_format", "verbose", "partial", "replay_user_messages"),
     *("session_id", "resume", "continue_last", "fork_session", "permission_prompt_tool"),
+    *BEGINNING,
     *("shim_terminator", "shim_explain", "version", "help", "background", "name"),
 ))  # fmt: skip
 
@@ -22,6 +24,11 @@ def conversation_words(invocation: Invocation, without: frozenset[str] = OF_THE_
         words += _spelled(name, _OTHER[name], value)
     words += [name if value is None else f"{name}={value}" for name, value in invocation.leftovers.unknown]
     return words
+
+
+def beginning_words(invocation: Invocation) -> list[str]:
+    """The words that say up to which message of its session, or of the one that it is a copy of, a life goes on."""
+    return [word for field in BEGINNING for word in _of_field(field, invocation.flag(field))]
 
 
 def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
