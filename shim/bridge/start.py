@@ -52,6 +52,7 @@ class Wanted(NamedTuple):
     vendor      its vendor's name, as far as it is known
     name        what lists show; "": the beginning of the prompt
     prompt      the first message: Claude's {"role": "user", "content": …}, or None
+    prompt_id   its UUID, under which it is said once in all lives; "": one of its own
     asks        questions wait in the hub for whoever may answer; False: only if `arguments` say so
     forked      the session that this one is a copy of, "" for none
     resumes     the UUID is that of a session that exists already, maybe as one without a host
@@ -64,6 +65,7 @@ class Wanted(NamedTuple):
     vendor: str = ""
     name: str = ""
     prompt: Mapping[str, Any] | None = None
+    prompt_id: str = ""
     asks: bool = True
     forked: str = ""
     resumes: bool = False
@@ -124,11 +126,14 @@ def _still_a_copy(wanted: Wanted, folder: str) -> Wanted:
     return wanted._replace(forked=forked, beginning=tuple(map(str, beginning)) if forked else ())
 
 
-def respawn(one: Registered, environment: Mapping[str, str], prompt: Mapping[str, Any] | None = None) -> Registered:
+def respawn(
+    one: Registered, environment: Mapping[str, str], prompt: Mapping[str, Any] | None = None, prompt_id: str = ""
+) -> Registered:
     """Begin the next life of a session, as it was started before. LivingError, FrontendError as `start`."""
     wanted = read_wanted(one.folder)
     beginning = wanted.beginning if wanted.forked else ()  # what was said since must not be dropped again
-    return start(wanted._replace(prompt=prompt, resumes=True, beginning=beginning), environment, one.session)
+    again = wanted._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=beginning)
+    return start(again, environment, one.session)
 
 
 def read_wanted(folder: str) -> Wanted:

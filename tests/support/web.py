@@ -156,8 +156,8 @@ class StandIns:
         self.begun.append(wanted)
         return OTHER
 
-    def wake(self, session: str, prompt: str) -> None:
-        self.woken.append((session, prompt))
+    def wake(self, session: str, prompt: str, prompt_id: str) -> None:
+        self.woken.append((session, prompt, prompt_id))
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         return cursor.number >= len(self.hosts[session].lines)

@@ -233,7 +233,8 @@ class Gateway:
         frame = ACTS[name](body)
         found = await self._found(request)
         if not found["alive"] and name == "messages" and body.get("wake") is True:
-            await anyio.to_thread.run_sync(self._hosts.wake, found["session"], frame["message"]["content"])
+            named = parse_uuid(frame["id"]) or ""
+            await anyio.to_thread.run_sync(self._hosts.wake, found["session"], frame["message"]["content"], named)
             return _json({"woken": True})
         if not found["alive"]:
             raise Refused(409, acts.ENDED, state=found.get("state"))

@@ -64,8 +64,11 @@ class Hosts(Protocol):
     def start(self, wanted: Wanted) -> str:
         """Begin a session; its UUID. ShimError says why it cannot be."""
 
-    def wake(self, session: str, prompt: str) -> None:
-        """Begin the next life of a session that has ended, with a message. ShimError says why it cannot be."""
+    def wake(self, session: str, prompt: str, prompt_id: str) -> None:
+        """Begin the next life of a session that has ended, with a message. ShimError says why it cannot be.
+
+        Under one UUID a message is said once; "" is none.
+        """
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
@@ -128,9 +131,9 @@ class LocalHosts:
         )
         return start.start(host, self._environment).session
 
-    def wake(self, session: str, prompt: str) -> None:
+    def wake(self, session: str, prompt: str, prompt_id: str) -> None:
         """Begin the next life of a session that has ended."""
-        start.respawn(self._one(session), self._environment, {"role": "user", "content": prompt})
+        start.respawn(self._one(session), self._environment, {"role": "user", "content": prompt}, prompt_id)
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""

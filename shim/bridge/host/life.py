@@ -85,7 +85,7 @@ class Life:
         self.stdout = HubStdout(self._said, recorder)
         self.why = OVER
         self._facts = facts
-        self._prompt = wanted.prompt
+        self._prompt = wanted.prompt, wanted.prompt_id or fresh_uuid()
         self._idle_seconds = settings.bridge.idle
         self._kept_days = settings.bridge.days
         self._used = time.monotonic()
@@ -145,10 +145,11 @@ class Life:
         return self.runner.said(data)
 
     def _ask_first(self) -> None:
-        if self._prompt is None:
+        message, uuid = self._prompt
+        if message is None:
             return
         try:
-            self.runner.hub.prompt(self._prompt, fresh_uuid())
+            self.runner.hub.prompt(message, uuid)
         except RefusedError as error:
             tell(f"the prompt was refused: {error}\n")
 

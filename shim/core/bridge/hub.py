@@ -65,8 +65,10 @@ class Hub:
         self._it.changed()
 
     def prompt(self, message: Mapping[str, Any], uuid: str) -> None:
-        """The message that the session was started with. RefusedError as for a client's."""
-        self._it.message(message, uuid)
+        """The message that the session was started with. RefusedError as for a client's; it is said once, as those."""
+        if ("", uuid) not in self._it.messages:
+            self._it.message(message, uuid)
+            self._it.messages["", uuid] = True
 
     def joined(self, client: int) -> None:
         """Somebody has connected. `client` is a number of the host's that never comes again."""

@@ -141,7 +141,7 @@ def test_a_session_that_has_ended_is_acted_on_no_more(web, host):
     assert refused.status == 409 and refused.json == {"error": "the session has ended", "state": "done"}
 
     assert web.post(f"/sessions/{SESSION}/messages", {"text": "hi", "wake": True}).json == {"woken": True}
-    assert web.hosts.woken == [(SESSION, "hi")]
+    assert web.hosts.woken == [(SESSION, "hi", "")]
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"nonsense", b'{"text": 1}', b'{"text": ""}', b"\xff\xfe"])

@@ -200,6 +200,23 @@ def test_a_session_that_has_ended_is_still_read_and_begins_again(real, living, b
     assert real.get(path).json["alive"] is True
 
 
+def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_posted(real, living, box):
+    living.vendor(*TWO_TURNS)
+    path, mark = begin(real, box, "one"), "0a1b2c3d-0000-4000-8000-000000000001"
+    with real.stream(f"{path}/steps") as stream:
+        until(stream, "totals", turns=1)
+        assert real.post(f"{path}/stop").status == 200
+        until(stream, "bye")
+    living.ended(living.sessions()[0])
+    for _ in range(3):
+        assert real.post(f"{path}/messages", {"text": "one", "id": mark, "wake": True}).status == 200
+    assert real.post(f"{path}/messages", {"text": "two"}).status == 200
+    with real.stream(f"{path}/steps") as stream:
+        told = until(stream, "totals", turns=3)
+    prompts = [one.json["text"] for one in told if one.kind == "step" and one.json["kind"] == "prompt"]
+    assert prompts == ["one", "one", "two"]
+
+
 def test_a_session_is_read_while_its_host_is_about_to_go(real, living, box):
     """It has said its end and closed its door, and holds its lock a moment longer."""
     path = begin(real, box)

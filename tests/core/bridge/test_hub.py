@@ -209,7 +209,17 @@ def test_a_message_that_a_former_life_has_taken_is_known():
     second = Play(log, known=taken(log.entries))
     second.join(1)
     assert of_kind(second.asks(1, "message", id=uuid, message=user()), "accepted") == [{"id": uuid}]
+    second.hub.prompt(user(), uuid)
+    second.do()
     assert second.stdin == []
+
+
+def test_the_message_that_a_session_was_started_with_is_said_once():
+    play, uuid = Play(), "11111111-0000-4000-8000-000000000000"
+    play.hub.prompt(user(), uuid)
+    play.join(1)
+    assert of_kind(play.asks(1, "message", id=uuid, message=user()), "accepted") == [{"id": uuid}]
+    assert [line["uuid"] for line in play.stdin] == [uuid]
 
 
 def test_a_message_is_in_the_log_before_the_conversation_has_it():
