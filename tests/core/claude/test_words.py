@@ -35,3 +35,27 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
     asked = parse(["--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d", "--resume-session-at", "u", "--model", "opus"])
     assert conversation_words(asked) == ["--model", "opus"]
     assert beginning_words(going_on_with(parse(["--model", "haiku"]), asked)) == ["--resume-session-at", "u"]
+
+
+@pytest.mark.parametrize(
+    ("begun", "asked", "both"),
+    [
+        ("--disallowedTools Bash", "--disallowedTools Read", "--disallowedTools Bash,Read"),
+        ("--agent a --agent b", "--agent a", "--agent b --agent a"),
+        ("--tools Read,Edit", "--tools Read,Bash", "--tools Read"),
+        ("--tools=", "--tools Read", "--tools="),
+        ("--tools Read", "", "--tools Read"),
+        ("", "--tools Read", "--tools Read"),
+        ("--dangerously-skip-permissions", "--permission-mode plan", "--permission-mode plan"),
+        ("--dangerously-skip-permissions", "", "--dangerously-skip-permissions"),
+        (
+            "--permission-mode plan --max-turns 3",
+            "--permission-mode default",
+            "--permission-mode default --max-turns 3",
+        ),
+        ("--managed-settings {}", "--managed-settings []", "--managed-settings {} --managed-settings []"),
+    ],
+)
+def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begun, asked, both):
+    found = going_on_with(parse(begun.split()), parse(asked.split()))
+    assert conversation_words(found) == conversation_words(parse(both.split()))

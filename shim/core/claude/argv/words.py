@@ -2,6 +2,7 @@
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS, parse
+from shim.core.reading.typed import Any
 
 BEGINNING = ("resume_session_at", "resume_drops_turn")  # where in its session a life begins: no later one does so
 # What is not the conversation's own: who asks it what and in which form, which session it is, how our run of it is
@@ -39,7 +40,13 @@ def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
     saved = conversation_words(begun)
     both = parse([*saved, *conversation_words(asked)])
     lists = {field: both.flag(field) for field in FLAGS if field != "other" and isinstance(both.flag(field), tuple)}
-    once = {field: tuple(dict.fromkeys(words)) for field, words in lists.items()}
+    lists |= {"other": both.leftovers.other, "unknown": both.leftovers.unknown}
+    # The last of the same words stays, so that what was said now is behind what was said before.
+    once: dict[str, Any] = {field: tuple(dict.fromkeys(words[::-1]))[::-1] for field, words in lists.items()}
+    if begun.rules.tools is not None and asked.rules.tools is not None:
+        once["tools"] = tuple(tool for tool in asked.rules.tools if tool in begun.rules.tools)
+    if asked.permissions.permission_mode is not None and not asked.permissions.skip_permissions:
+        once["skip_permissions"] = False
     return both.with_flags(**once)._replace(prompt=asked.prompt, session=asked.session)
 
 
