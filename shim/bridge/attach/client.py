@@ -21,7 +21,7 @@ from shim.conversation.invocation import going_on, played, prompts, terminator
 from shim.conversation.session_facts import named_servers, state_events
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import rooted
-from shim.core.claude.argv.words import beginning_words, conversation_words, going_on_with
+from shim.core.claude.argv.words import beginning_words, conversation_words, forbidden, going_on_with
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, MachineError, ShimError, Tried
@@ -196,18 +196,17 @@ class Attached:
 
     def _begin(self) -> Registered:
         """A host of our own. ShimError where the conversation cannot begin at all."""
-        environment = os.environ
-        known = registry.look_up(self._session, environment) if self._session else None
-        invocation = self._invocation
-        if known is not None:
-            before = rooted(begun_with(known), str(known.facts["cwd"]), working_directory())
-            invocation = going_on_with(before, invocation)
-        begun, asks = self._planned(invocation)
-        flags, forked = invocation.session, ""
-        session = self._session or flags.session_id or fresh_uuid()
-        if flags.fork_session:
-            named, _ = going_on(invocation, invocation.own.shim_vendor, begun.cwd, environment)
+        environment, cwd = os.environ, working_directory()
+        invocation, forked = self._invocation, ""
+        session = self._session or invocation.session.session_id or fresh_uuid()
+        if invocation.session.fork_session:
+            named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
             forked = parse_uuid(named or "") or ""
+        if known := registry.look_up(forked or self._session, environment) if forked or self._session else None:
+            before = begun_with(known)
+            kept = rooted(forbidden(before) if forked else before, str(known.facts["cwd"]), cwd)
+            invocation = going_on_with(kept, invocation)
+        begun, asks = self._planned(invocation)
         wanted = Wanted(
             conversation_words(_without_inside(invocation, begun.cwd)),
             self._installed,

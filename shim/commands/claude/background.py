@@ -16,7 +16,7 @@ from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import rooted
-from shim.core.claude.argv.words import beginning_words, conversation_words, going_on_with
+from shim.core.claude.argv.words import beginning_words, conversation_words, forbidden, going_on_with
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
@@ -99,12 +99,12 @@ def _before(invocation: Invocation) -> Before:
     session = invocation.session
     if session.resume is None and session.continue_last:
         found = store.last(working_directory(), os.environ, invocation.own.shim_vendor)
-        return Before(invocation) if found is None else Before(invocation, copied=found[0], note=COPIED)
+        return Before(invocation) if found is None else _copied(invocation, found[0], COPIED)
     if not session.resume:
         return Before(invocation)
     canonical = parse_uuid(session.resume)
     if canonical is None:
-        return Before(invocation, copied=session.resume, note="" if session.fork_session else COPIED)
+        return _copied(invocation, session.resume, "" if session.fork_session else COPIED)
     known = registry.look_up(canonical, os.environ)
     if known is None and not session.fork_session:
         return Before(invocation, session=canonical)
@@ -112,15 +112,24 @@ def _before(invocation: Invocation) -> Before:
         hint = f"`claude attach {known.id}` opens it"
         raise FrontendError(f"session {known.id} has not ended its first turn: there is nothing to copy yet", hint=hint)
     if session.fork_session or known is None:
-        return Before(invocation, copied=canonical)
+        return _copied(invocation, canonical, "")
     if known.alive:
-        note = COPIED_LIVING.replace("{original}", known.id)
-        return Before(invocation, copied=canonical, note=note)
+        return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.id))
     saved, here, cwd = begun_with(known), working_directory(), str(known.facts["cwd"])
     options = ", ".join(word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--"))
     woken = going_on_with(rooted(saved, cwd, here), rooted(invocation, here, cwd))
     note = WOKEN.replace("{options}", printable(options)) if options else ""
     return Before(woken, session=canonical, cwd=cwd, note=note)
+
+
+def _copied(invocation: Invocation, original: str, note: str) -> Before:
+    """A copy is forbidden what its original is, where that lives or lived on its own."""
+    canonical = parse_uuid(original)
+    known = registry.look_up(canonical, os.environ) if canonical else None
+    if known is not None:
+        kept = rooted(forbidden(begun_with(known)), str(known.facts["cwd"]), working_directory())
+        invocation = going_on_with(kept, invocation)
+    return Before(invocation, copied=original, note=note)
 
 
 def _hosted(before: Before) -> Invocation:

@@ -137,6 +137,15 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
     assert kept[:2] == ["--append-system-prompt", "long"] and {"--disallowedTools=Bash", "plan"} <= set(kept)
 
 
+def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(living):
+    assert living.claude("-p", "one", "--disallowedTools", "Bash", "--allowedTools", "Read", **BRIDGE).status == 0
+    (one,) = living.sessions()
+    living.ended(one)
+    assert living.claude("-p", "one", "--resume", one.session, "--fork-session", **BRIDGE).status == 0
+    (copy,) = (other for other in living.sessions() if other.session != one.session)
+    assert (registry.read_start(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
+
+
 def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_first_one(living, tmp_path):
     (living.box.cwd / "s.json").write_text("{}")
     first = ("--disallowedTools", "Edit(./x/y)", "--settings", "s.json")

@@ -170,6 +170,19 @@ def test_a_living_session_is_copied(desk):
     assert registry.read_start(forked.folder)["forked"] == one.session
 
 
+@pytest.mark.parametrize("fork", [(), ("--fork-session",)], ids=["living", "forked"])
+def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
+    managed = '{"permissions":{"deny":["Bash"]}}'
+    flags = ("--managed-settings", managed, "--disallowedTools", "Write", "--dangerously-skip-permissions")
+    one, _ = begun(desk, "hi", *flags)
+    with desk.link(one) as link:
+        until_result(link)
+    copy, _ = begun(desk, "other", "--resume", one.session, "--disallowedTools", "Edit", *fork)
+    assert registry.read_start(copy.folder)["arguments"] == [
+        *("--disallowedTools=Write", "--disallowedTools=Edit", "--managed-settings", managed)
+    ]
+
+
 @pytest.mark.parametrize("flags", [(), ("--fork-session",)], ids=["resumed", "forked"])
 def test_a_living_session_that_has_nothing_to_copy_says_so(desk, flags):
     one, _ = begun(desk)

@@ -3,7 +3,7 @@
 import pytest
 
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.argv.words import beginning_words, conversation_words, going_on_with
+from shim.core.claude.argv.words import beginning_words, conversation_words, forbidden, going_on_with
 
 SAYINGS = [
     ["--model", "opus", "--permission-mode", "plan", "--max-turns", "3", "--max-budget-usd", "0.25"],
@@ -59,3 +59,26 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
 def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begun, asked, both):
     found = going_on_with(parse(begun.split()), parse(asked.split()))
     assert conversation_words(found) == conversation_words(parse(both.split()))
+
+
+@pytest.mark.parametrize(
+    ("begun", "kept"),
+    [
+        ("--disallowedTools Bash --allowedTools Read --tools Read,Bash", "--disallowedTools Bash --tools Read,Bash"),
+        ("--tools= --restricted --max-turns 3 --max-budget-usd 2", None),
+        ("--settings s --setting-sources=user --model x --effort low", "--settings s --setting-sources=user"),
+        (
+            "--managed-settings {} --agent a --agents {} --bare --safe-mode --task-budget 3 --disable-slash-commands",
+            None,
+        ),
+        ("--strict-mcp-config --mcp-config a", None),
+        ("--mcp-config a --add-dir /d --chrome --unheard-of", ""),
+        ("--permission-mode plan", None),
+        ("--permission-mode default", None),
+        ("--permission-mode acceptEdits", ""),
+        ("--dangerously-skip-permissions --allow-dangerously-skip-permissions --permission-mode plan", ""),
+    ],
+)
+def test_a_copy_is_forbidden_what_its_original_is_and_allowed_no_more(begun, kept):
+    found = forbidden(parse(begun.split()))
+    assert conversation_words(found) == conversation_words(parse((begun if kept is None else kept).split()))

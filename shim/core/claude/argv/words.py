@@ -14,6 +14,18 @@ OF_THE_FRONTEND = frozenset((
     *("shim_terminator", "shim_explain", "version", "help", "background", "name"),
 ))  # fmt: skip
 
+# What keeps a conversation from something, and holds in a copy of it too. A mode does where it is no wider than that
+# of a conversation without flags.
+FORBIDDING = (
+    *("disallowed_tools", "tools", "restricted", "strict_mcp_config", "max_turns", "max_budget_usd"),
+    *("settings", "setting_sources"),
+)
+FORBIDDING_OTHERS = (
+    *("--agent", "--agents", "--bare", "--disable-slash-commands", "--managed-settings", "--safe-mode"),
+    "--task-budget",
+)
+NARROW_MODES = ("plan", "dontAsk", "default", "manual")
+
 
 def conversation_words(invocation: Invocation, without: frozenset[str] = OF_THE_FRONTEND) -> list[str]:
     """The words that mean the same conversation, without its prompt and without the fields `without`."""
@@ -48,6 +60,17 @@ def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
     if asked.permissions.permission_mode is not None and not asked.permissions.skip_permissions:
         once["skip_permissions"] = False
     return both.with_flags(**once)._replace(prompt=asked.prompt, session=asked.session)
+
+
+def forbidden(begun: Invocation) -> Invocation:
+    """What the flags of a session forbid, without what they allow: for a copy of it."""
+    kept: dict[str, Any] = {field: begun.flag(field) for field in FORBIDDING}
+    if begun.permissions.permission_mode in NARROW_MODES and not begun.permissions.skip_permissions:
+        kept["permission_mode"] = begun.permissions.permission_mode
+    if begun.configuration.strict_mcp_config:
+        kept["mcp_config"] = begun.configuration.mcp_config
+    others = tuple(one for one in begun.leftovers.other if one[0] in FORBIDDING_OTHERS)
+    return Invocation().with_flags(**kept, other=others)
 
 
 def _of_field(field: str, value: object) -> list[str]:
