@@ -347,6 +347,29 @@ def test_an_answer_that_came_too_late_says_who_was_first(page, browser, asking):
     page.shows("Bash: allowed by terminal", "#settled")
 
 
+HELD = """
+const sent = ask;
+ask = async (method, ...more) => {
+  if (method === 'POST') await new Promise(go => (window.go = go));
+  return sent(method, ...more);
+};
+"""  # what the page posts, until `go`
+
+
+def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, asking):
+    """The other page's answer is heard of while ours is on its way."""
+    browser.run(HELD)
+    browser.click(".choose .bad")
+    browser.wait(lambda: browser.run("return Boolean(window.go)"))
+    page.web.call(asking.questions.clear)
+    asking.settled["q1"] = "web-2", "allow"
+    page.tell(asking, frame("settled", question="q1", by="web-2", how="allow"))
+    page.tell(asking, frame("state", detail="told all"))
+    browser.wait(lambda: browser.run("return shown.facts.detail === 'told all'"))
+    browser.run("go()")
+    browser.wait(lambda: page.text("#settled") == "Bash: allowed by another page")
+
+
 def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
     page.come_in()
     host = hosts[1]

@@ -57,18 +57,25 @@ function holdAnswers() {
   shown.movedTimer = setTimeout(() => asked.classList.remove("moved"), GRACE_MS);
 }
 
-/** Somebody settled a question: say who, and how. */
+/** Somebody settled a question. Whether this page did, or another one, is in the answer to what this one sent. */
 function settleQuestion({ question, by, how }) {
-  const entry = dropQuestion(question);
+  const entry = questions.get(question);
   if (!entry) return; // it was said already
+  if (entry.sent && ofPage(by)) entry.settled = { by, how };
+  else closeQuestion(entry, how, byWhom(by));
+}
+
+/** A question is settled: say who did it, and how. */
+function closeQuestion(entry, how, who) {
+  if (!dropQuestion(entry.data.question)) return;
   const title = oneLine(entry.data.tool || "The question", 60);
-  const who = !ofPage(by) ? byWhom(by) : entry.sent ? "by you" : "by another page";
   saySettled(`${title}: ${HOW[how] || how}${who && (how === "allow" || how === "deny") ? ` ${who}` : ""}`);
 }
 
 /** A client in a person's words: what tells two of a kind apart (a random word, a process) says nothing to a person. */
 function byWhom(client) {
   const name = oneLine(client || "", 60);
+  if (ofPage(name)) return "by another page";
   if (/^shim bridge answer [0-9a-f]{8}(-[0-9]+)?$/.test(name)) return "from a terminal, by shim bridge answer";
   if (/^terminal [0-9]+(-[0-9]+)?$/.test(name)) return "from a terminal";
   return name && `by ${name}`;
@@ -232,7 +239,7 @@ async function answer(entry, failed, body) {
   try {
     const told = await ask("POST", `/sessions/${encodeURIComponent(session)}/answers`, { question: entry.data.question, ...body });
     if (shown.id !== session) return;
-    settleQuestion({ question: entry.data.question, by: OURS, how: body.behavior });
+    closeQuestion(entry, body.behavior, "by you");
     return told;
   } catch (refused) {
     if (shown.id !== session) return;
@@ -240,7 +247,8 @@ async function answer(entry, failed, body) {
     for (const button of buttons) button.disabled = false;
     if (entry.from) entry.from.focus();
     entry.from = null;
-    if (refused.body.how) settleQuestion({ question: entry.data.question, by: refused.body.by, how: refused.body.how });
-    else wrongIn(failed, `${refused.message} Your answer was not sent.`);
+    const settled = refused.body.how ? refused.body : entry.settled;
+    if (settled) settleQuestion({ question: entry.data.question, by: settled.by, how: settled.how });
+    else wrongIn(failed, `${refused.message} The question is still open here.`);
   }
 }

@@ -1,7 +1,6 @@
 // The box below a session: the next message, its mode and model, an interrupt, and who drives.
 
 const MODES = { default: "Ask before changes", acceptEdits: "Accept edits", plan: "Plan only", dontAsk: "Deny what would ask", auto: "Auto", bypassPermissions: "Ask nothing" };
-const OURS = "web"; // the name under which the gateway is known to a session; a second connection is "web-2"
 const ROWS_POINTS = 192; // the box grows to this height, then it scrolls
 
 const talk = { sending: null, draft: null, role: "drive", vendors: [] };
@@ -48,7 +47,7 @@ function drawTalk() {
   drawModels(facts);
 }
 
-/** Whether a client of the session is a page, this one or another. */
+/** Whether a client of the session is a page, this one or another: the first is called "web", a second "web-2". */
 function ofPage(client) {
   return /^web(-[0-9]+)?$/.test(client || "");
 }
