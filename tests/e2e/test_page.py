@@ -434,12 +434,43 @@ def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(page, 
     browser.press(ENTER)
     page.shows("Your message is still here", "#failed")
     assert browser.find("#text").get_attribute("value") == "do not lose me"
-    tried = browser.run("return talk.draft.id")
+    tried = browser.run("return draftId(shown.id, 'do not lose me')")
     browser.offline(False)
     page.shows("", "#line")
     browser.click("#send")
     browser.wait(lambda: heard(working, "message"))
     assert [said["id"] for said in heard(working, "message")] == [tried]
+
+
+LOST = """
+const sent = ask;
+ask = async (...words) => {
+  const told = await sent(...words);
+  if (words[0] !== 'POST') return told;
+  ask = sent;
+  throw new Refused(0);
+};
+"""  # the answer to the next thing that the page posts
+
+
+def test_a_message_whose_answer_was_lost_is_one_message_whatever_is_done_before_it_is_sent_again(
+    page, browser, hosts, working
+):
+    browser.run(LOST)
+    page.write("say it once")
+    browser.press(ENTER)
+    page.shows("Your message is still here", "#failed")
+    page.show(hosts[0])
+    page.write("something else")
+    browser.press(ENTER)
+    browser.wait(lambda: heard(hosts[0], "message"))
+    browser.driver.refresh()
+    page.synced(hosts[0])
+    page.show(working)
+    assert browser.find("#text").get_attribute("value") == "say it once"
+    browser.click("#send")
+    browser.wait(lambda: len(heard(working, "message")) == 2)
+    assert len({said["id"] for said in heard(working, "message")}) == 1
 
 
 @full

@@ -1,9 +1,10 @@
 // The box below a session: the next message, its mode and model, an interrupt, and who drives.
 
 const MODES = { default: "Ask before changes", acceptEdits: "Accept edits", plan: "Plan only", dontAsk: "Deny what would ask", auto: "Auto", bypassPermissions: "Ask nothing" };
+const ID_CHARACTERS = 36; // of a UUID
 const ROWS_POINTS = 192; // the box grows to this height, then it scrolls
 
-const talk = { sending: null, draft: null, role: "drive", vendors: [] };
+const talk = { sending: new Set(), role: "drive", vendors: [] }; // `sending`: the sessions to which a message is on its way
 
 function talkForm() {
   return element(
@@ -40,7 +41,7 @@ function drawTalk() {
   drives.dataset.who = other;
   find("text").placeholder = watching() ? "This page may only watch" : ended ? "Your message begins it again …" : "Say the next thing …";
   find("text").disabled = find("send").disabled = watching();
-  if (!talk.sending) find("send").textContent = ended ? "Go on" : "Send";
+  if (!talk.sending.has(shown.id)) find("send").textContent = ended ? "Go on" : "Send";
   find("over").hidden = !ended;
   for (const label of document.querySelectorAll(".pick")) label.classList.toggle("off", ended);
   drawModes(facts);
@@ -112,18 +113,26 @@ async function tellSession(what, body, kept = "") {
   }
 }
 
+/** The id under which a text is sent to a session: the same one until it is there, also after the page was loaded again. */
+function draftId(session, text) {
+  const tried = kept(sessionStorage, `sent.${session}`);
+  const id = tried.slice(ID_CHARACTERS) === text ? tried.slice(0, ID_CHARACTERS) : freshId();
+  keep(sessionStorage, `sent.${session}`, id + text);
+  return id;
+}
+
 /** Send what was typed. It stays in the box until the server has it; sent twice with one id, it is one message. */
 async function sendMessage() {
   const box = find("text");
   const text = box.value.trim();
-  if (!text || talk.sending || box.disabled) return;
+  if (!text || talk.sending.has(shown.id) || box.disabled) return;
   const session = shown.id;
-  const draft = talk.draft && talk.draft.text === text && talk.draft.session === session ? talk.draft : { id: freshId(), text, session };
-  talk.draft = talk.sending = draft;
+  talk.sending.add(session);
   find("send").disabled = true;
   find("send").textContent = "Sending …";
-  const told = await tellSession("messages", { text, id: draft.id, wake: groupOf(shown.facts) === "ended" || undefined }, " Your message is still here.");
-  talk.sending = null;
+  const told = await tellSession("messages", { text, id: draftId(session, text), wake: groupOf(shown.facts) === "ended" || undefined }, " Your message is still here.");
+  talk.sending.delete(session);
+  if (told) keep(sessionStorage, `sent.${session}`, "");
   if (shown.id !== session) {
     if (told) keep(sessionStorage, `draft.${session}`, "");
     return;
@@ -131,9 +140,9 @@ async function sendMessage() {
   drawTalk();
   if (told && told.woken) look();
   if (!told) return;
-  talk.draft = null;
-  if (box.value.trim() === text) {
-    box.value = "";
+  const now = find("text"); // another one, if the session was left and shown again meanwhile
+  if (now.value.trim() === text) {
+    now.value = "";
     keep(sessionStorage, `draft.${session}`, "");
     grow();
   }
