@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import pytest
 PROGRAMS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "chromedriver": ("chromedriver",)}
 PACKAGES = ("chromium", "chromium-driver")
 INSTALL_SECONDS = 600.0  # some 100 MB over a slow line
-WAIT_SECONDS = 15.0  # for anything that a page does; it takes milliseconds
+WAIT_SECONDS = 60.0  # for anything that a page does; it takes milliseconds, and a turn of a session some seconds
 PHONE = (360, 740)
 DESKTOP = (1100, 900)
 
@@ -137,7 +138,19 @@ class Browser:
         """What the condition says when it is true; fails when that does not come."""
         from selenium.webdriver.support.ui import WebDriverWait
 
-        return WebDriverWait(self.driver, self.patience, poll_frequency=0.05).until(lambda _: condition())
+        return WebDriverWait(self.driver, self.patience, poll_frequency=0.05).until(lambda _: self.steadily(condition))
+
+    def steadily(self, look: Callable[[], Any]) -> Any:
+        """What a look at elements says, or does; again where the page has drawn them anew since they were found."""
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                return look()
+            except StaleElementReferenceException:
+                if time.monotonic() > deadline:
+                    raise
 
     def find(self, selector: str) -> Any:
         """The one element of a selector."""
@@ -151,7 +164,7 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """A click of the mouse in the middle of an element."""
-        self.find(selector).click()
+        self.steadily(lambda: self.find(selector).click())
 
     def set(self, selector: str, value: float) -> None:
         """Move a slider, as a person does."""
@@ -160,7 +173,7 @@ class Browser:
 
     def press(self, *keys: str) -> None:
         """Keys for whatever has the focus."""
-        self.driver.switch_to.active_element.send_keys(*keys)
+        self.steadily(lambda: self.driver.switch_to.active_element.send_keys(*keys))
 
     def picture(self) -> Any:
         """What is seen, as an image of PIL's."""

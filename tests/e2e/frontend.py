@@ -12,7 +12,7 @@ from pathlib import Path
 
 from place import TURN_SECONDS, Line, LineProcess, Place
 
-END_SECONDS = 20.0  # from an interrupt to the end of the process
+END_SECONDS = 60.0  # from an interrupt to the end of the process
 
 # S9: what the Python SDK, the TypeScript SDK and ACP together require of a result.
 RESULT_KEYS = {

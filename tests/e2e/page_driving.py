@@ -130,8 +130,8 @@ class Page:
 
     def text(self, selector: str) -> str:
         """The words of the one element of a selector, "" if it is not there."""
-        found = self.browser.all(selector)
-        return str(found[0].text) if found else ""
+        found = self.browser.steadily(lambda: [one.text for one in self.browser.all(selector)[:1]])
+        return str(found[0]) if found else ""
 
     def shows(self, words: str, selector: str = "body") -> None:
         """Wait until an element shows some words."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 TURN_SECONDS = 90.0  # a turn takes one to ten seconds; a loaded machine makes it longer, a hang makes it endless
-GONE_SECONDS = 10.0  # from the end of a program to the end of everything that it started
+GONE_SECONDS = 30.0  # from the end of a program to the end of everything that it started
 POLL_SECONDS = 0.05
 
 # In the environment of every process of a place. Not SHIM_*: the drop-in keeps those from its child.
@@ -210,6 +210,11 @@ class LineProcess:
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     assert pipe is not None
     return pipe
+
+
+def patience(seconds: float) -> float:
+    """How long something may take that takes `seconds` at most where nothing else runs: a busy machine is slower."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from acp_clients import ACPS, AcpClient
 from clis import CLIS, Cli
 from living import begun, living
-from place import Line, Place, wait_until
+from place import GONE_SECONDS, Line, Place, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 from test_sdk_servers import NAME, call
@@ -131,7 +131,7 @@ def test_one_prompt_through_the_bridge_leaves_nothing_behind(
         argv, cwd=place.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=90, check=False
     )
     assert (done.returncode, done.stdout.decode()) == (0, f"{REPLY}\n"), done
-    assert wait_until(lambda: not living(place), 10.0)
+    assert wait_until(lambda: not living(place), GONE_SECONDS)
 
 
 @cells([PYTHON], asks=True, among=(QWEN, CODEX, OPENCODE))

@@ -114,7 +114,7 @@ def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):
 
 def test_what_waits_stands_first_with_what_it_waits_for(page, browser):
     page.come_in()
-    groups = [node.text.split("\n")[0] for node in browser.all("#list section")]
+    groups = browser.steadily(lambda: [node.text.split("\n")[0] for node in browser.all("#list section")])
     assert groups == ["Waiting for you 1", "Working 2", "Idle 2", "Ended 3"]
     assert "approve Bash: python -m pytest" in page.text("#list section:first-child")
     assert browser.driver.title == "(1) Sessions"

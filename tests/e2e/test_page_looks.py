@@ -118,7 +118,7 @@ def test_a_phone_shows_the_list_or_a_session_and_the_way_back(opened, browser):
     page.come_in(size=SMALL)
     browser.wait(lambda: browser.all("#list a"))
     assert not browser.find("#main").is_displayed()
-    browser.all("#list a")[0].click()
+    browser.steadily(lambda: browser.all("#list a")[0].click())
     page.synced(host)
     assert not browser.find("#side").is_displayed() and browser.find("#text").is_displayed()
     browser.click(".back")

@@ -92,7 +92,7 @@ def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
     page.shows("[[shell]] touch made", "#list")
     watcher = Watcher(frontend, session)
     try:
-        browser.all("#list a")[0].click()
+        browser.steadily(lambda: browser.all("#list a")[0].click())
         page.asked()
         assert "touch made" in page.text(".asking-card .input")
         assert not (frontend.folder / "made").exists()
@@ -158,7 +158,7 @@ def test_a_choice_of_the_model_is_made_on_the_page(
     subprocess.run(begin, cwd=frontend.folder, env=frontend.environment, capture_output=True, check=True)
     page.come_in(size=SMALL)
     page.shows("Which colour?", "#list")
-    browser.all("#list a")[0].click()
+    browser.steadily(lambda: browser.all("#list a")[0].click())
     page.asked()
     assert [option.text.split("\n")[0] for option in browser.all(".option")] == ["red", "blue"]
     browser.all(".option")[1].click()

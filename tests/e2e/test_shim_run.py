@@ -140,4 +140,4 @@ def test_what_is_explained_is_what_a_turn_starts(frontend: Frontend, model: Scri
     given = {word for word in (*ran, *explained["argv"]) if len(word) == 36 and word.count("-") == 4}  # fresh ids
     assert [word for word in explained["argv"] if word not in given] == [word for word in ran if word not in given]
     assert explained["help_known"] and len(model.requests) == asked
-    assert not frontend.processes()
+    assert gone(frontend)

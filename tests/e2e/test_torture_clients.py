@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from clis import INSTALL_SECONDS
-from place import MARK, Line, LineProcess, Place, wait_until
+from place import MARK, Line, LineProcess, Place, patience, wait_until
 from programs import node_folder
 from sdk_clients import SDKS, SdkClient
 
@@ -123,7 +123,7 @@ def seen(place: Place) -> Seen:
         if client.name not in known:
             own = [run for number, run in enumerate(runs) if sweeps.full or in_turn(number, client)]
             start = {"claude": str(place.claude), "cwd": str(place.folder), "partial": True, "asks": False}
-            start |= {"runs": own, "at_once": AT_ONCE, "seconds": patience()}
+            start |= {"runs": own, "at_once": AT_ONCE, "seconds": patience(HANG_SECONDS)}
             file = folder / "start.json"
             file.write_text(json.dumps(start), encoding="utf-8")
             environment = {**place.environment, **client.environment()}
@@ -135,11 +135,6 @@ def seen(place: Place) -> Seen:
         return known[client.name]
 
     return look
-
-
-def patience() -> float:
-    """How long a case may take: a busy machine makes everything longer, a hang makes it endless."""
-    return HANG_SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def short(text: str) -> str:
