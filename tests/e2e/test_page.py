@@ -91,6 +91,17 @@ def test_without_a_token_the_page_asks_for_one_and_says_when_it_is_wrong(page, b
     assert browser.all("#list li")
 
 
+def test_who_logged_out_while_the_server_was_away_is_out(page, browser):
+    page.come_in()
+    browser.offline(True)
+    browser.click("#leave")
+    browser.wait(lambda: page.view() == "login")
+    browser.offline(False)
+    browser.driver.refresh()
+    browser.wait(lambda: page.view() in ("login", "none"))
+    assert page.view() == "login"
+
+
 @full
 def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
     browser.visit(f"{page.base}#s/{hosts[1].facts['id']}")

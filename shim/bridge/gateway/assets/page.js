@@ -85,6 +85,7 @@ function showKeys() {
 
 async function leave() {
   await ask("POST", "/logout", {}).catch(() => null);
+  proof.keep(""); // without it the cookie opens nothing, should the server not have heard
   leaveSession();
   askForToken();
 }
