@@ -300,7 +300,7 @@ def _reasoned(error: BaseException, session: str, environment: Mapping[str, str]
     if not isinstance(error, HostGoneError):
         return error
     one = registry.look_up(session, environment)
-    if one is not None and one.alive:
+    if one is not None and one.alive and not registry.over(one.facts):  # one that said its end is about to go
         return HostGoneError(session, error.reason, alive=True)
     if one is None or one.facts["state"] != "failed":
         return error

@@ -119,12 +119,12 @@ def glance(session: str, environment: Mapping[str, str]) -> Registered | None:
     """
     folder = os.path.join(bridge_directory(environment), session)
     facts = read_facts(folder)
-    if facts is not None and _over(facts):
+    if facts is not None and over(facts):
         return Registered(session, folder, False, facts)
     return look_up(session, environment)
 
 
-def _over(facts: Mapping[str, Any]) -> bool:
+def over(facts: Mapping[str, Any]) -> bool:
     """Whether these are the facts of a life that ended by itself, or was tidied."""
     return facts["state"] not in UNDER_WAY and not (facts.get("status") or facts.get("pid"))
 
@@ -165,7 +165,7 @@ def alive(session: str, environment: Mapping[str, str]) -> bool:
 def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of a session whose host is dead, and the folder without what the host left. The lock is shared."""
     sockets.remove(folder)
-    if _over(facts):
+    if over(facts):
         return facts
     died = {"state": "failed", "detail": DIED} if facts["state"] in UNDER_WAY else {}
     facts = {**facts, "status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **died}

@@ -1,5 +1,6 @@
 """Who cannot be let in by a host that lives: it is never called dead, and nobody is told to begin it again."""
 
+import os
 from functools import partial
 
 import anyio
@@ -7,11 +8,13 @@ import pytest
 from box import PATIENCE
 
 from shim.bridge import link as links
-from shim.bridge import sockets
-from shim.bridge.link import NoAnswerError, ask_once, connect, connect_blocking
+from shim.bridge import lock, registry, sockets
+from shim.bridge.link import HostGoneError, NoAnswerError, ask_once, connect, connect_blocking
 from shim.core.bridge.frames import frame
 
 pytestmark = pytest.mark.anyio
+
+SESSION = "0123abcd-0000-4000-8000-000000000001"
 
 
 @pytest.fixture
@@ -50,6 +53,16 @@ async def test_a_host_that_is_full_says_so_at_once(hosts, monkeypatch):
         for error in await told(hosts.now(one), hosts.environment):
             assert "is full: 256 clients are connected already" in str(error)
             assert "respawn" not in error.hint and f"claude stop {one.id}" in error.hint
+
+
+def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts):
+    """It has said in its facts how it ended, and closed its socket; its process is there for a moment longer."""
+    folder = registry.make_folder(SESSION, hosts.environment)
+    registry.write_facts(folder, {"state": "failed", "detail": "there is no qwen", "status": None, "pid": None})
+    held = lock.take(folder)
+    with os.fdopen(held.descriptor), pytest.raises(HostGoneError, match="there is no qwen") as gone:
+        connect_blocking(SESSION, hosts.environment)
+    assert "respawn" in gone.value.hint
 
 
 def _full(listening, connect_to, folder, _):
