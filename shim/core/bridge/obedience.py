@@ -16,7 +16,7 @@ from shim.core.bridge.frames import (
     identity,
     read_hello,
 )
-from shim.core.bridge.questions import changes_mode, check_bypass, hook_grant, read_answer, without_grant
+from shim.core.bridge.questions import changes_mode, check_updates, hook_grant, read_answer, without_grant
 from shim.core.bridge.requests import Ask, Request
 from shim.core.bridge.session import Ceiling
 from shim.core.policy.sources import NARROWEST_FIRST
@@ -317,7 +317,7 @@ class Obedience:
             return response
         try:
             it.roles.answers(client)
-            check_bypass(body, bypass=it.session.bypass)
+            check_updates(body, bypass=it.session.bypass)
             self._changes_mode(client, about.get("tool_name") if isinstance(about, dict) else None, body, None)
         except RefusedError:
             return {**response, "response": without_grant(answer)}

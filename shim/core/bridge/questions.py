@@ -102,7 +102,7 @@ def read_answer(question: Question, decision: object, *, bypass: bool) -> tuple[
         raise RefusedError("bad-decision", "`updatedInput` is an object")
     if not isinstance(body.get("message", ""), str):
         raise RefusedError("bad-decision", "`message` is a text")
-    check_bypass(body, bypass=bypass)
+    check_updates(body, bypass=bypass)
     if how == "allow":
         body.setdefault("updatedInput", request.get("input"))
     else:
@@ -145,10 +145,13 @@ def changes_mode(body: Mapping[str, Any]) -> bool:
     )
 
 
-def check_bypass(body: Mapping[str, Any], *, bypass: bool) -> None:
-    """RefusedError for an answer that chooses the mode bypassPermissions where it may not."""
-    if not bypass and _widens(body.get("updatedPermissions")):
+def check_updates(body: Mapping[str, Any], *, bypass: bool) -> None:
+    """RefusedError for an answer that lets a session do more than it may since its begin."""
+    updates = body.get("updatedPermissions")
+    if not bypass and _widens(updates):
         raise RefusedError("bypass", "bypassPermissions can be chosen only if the session began with it")
+    if isinstance(updates, list) and any(isinstance(update, dict) and _takes_back(update) for update in updates):
+        raise RefusedError("wider", "no answer takes back a rule that denies or asks but one of this session's answers")
 
 
 def hook_grant(answer: object) -> Mapping[str, Any] | None:
@@ -185,3 +188,9 @@ def _widens(updates: object) -> bool:
     if not isinstance(updates, list):
         return True
     return any(not isinstance(update, dict) or update.get("mode") == "bypassPermissions" for update in updates)
+
+
+def _takes_back(update: Mapping[str, Any]) -> bool:
+    """Whether a change of the permissions may remove a rule that narrows, which a flag or a settings file has said."""
+    removes = update.get("type") in ("removeRules", "replaceRules")
+    return removes and update.get("behavior") != "allow" and update.get("destination") != "session"

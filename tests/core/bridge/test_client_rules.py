@@ -196,6 +196,31 @@ def test_no_plan_is_left_by_an_answer_while_another_forbids_more_than_plans():
     assert [said["response"]["behavior"] for said in play.responses()] == ["allow"]
 
 
+def test_no_answer_takes_back_a_rule_that_the_session_began_with():
+    play = two()
+    play.question("q")
+    play.read(1)
+    rule = {"behavior": "deny", "rules": [{"toolName": "Bash"}]}
+    for kind, behavior, destination in (
+        *(("removeRules", "deny", "cliArg"), ("removeRules", "ask", "userSettings")),
+        *(("replaceRules", "deny", "localSettings"), ("replaceRules", None, None)),
+    ):
+        change = {**rule, "type": kind, "behavior": behavior, "destination": destination}
+        play.say(1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": [change]})
+        assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"], change
+        said = {"decision": {"behavior": "allow", "updatedPermissions": [change]}}
+        assert judged(hooked(1), 1, {"hookSpecificOutput": said}) == {"hookSpecificOutput": {}}
+    assert play.responses() == []
+    changes = [
+        {**rule, "type": "removeRules", "destination": "session"},
+        {**rule, "type": "removeRules", "behavior": "allow", "destination": "cliArg"},
+        {**rule, "type": "addRules", "destination": "session"},
+    ]
+    play.say(1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": changes})
+    (answer,) = play.responses()
+    assert answer["response"]["updatedPermissions"] == changes
+
+
 # -- what a hook allows ----------------------------------------------------------------------------------------------
 
 EVENTS = {event: [{"hookCallbackIds": ["h"]}] for event in ("PreToolUse", "PermissionRequest")}
