@@ -14,6 +14,7 @@ import anyio
 import orjson
 
 from shim import __version__
+from shim.core.bridge.conversation import taken
 from shim.core.bridge.log import NOTED, SAID, Entry, Record
 from shim.core.cast.encoder import Encoder
 from shim.core.cast.records import SUFFIX, CastError, read_header, read_line
@@ -23,6 +24,7 @@ FILE_BYTES = 64 * 1024 * 1024  # of one file: what a reader may have to pass ove
 LOG_BYTES = 1024 * 1024 * 1024  # of all files of a session; the oldest are dropped, which is told as a gap
 READ_BYTES = 1024 * 1024  # of lines that are read at once: what a client's queue takes
 MARK_LINES = 64  # from one known place in a file to the next
+RECENT_LINES = 10_000  # of former lives, among which a message that is said again is looked for
 UNNUMBERED = ("control_request", "control_response", "control_cancel_request", "keep_alive")  # types of lines
 MARKS = (b'"control_', b'"keep_alive"')  # one of them stands in each such line
 ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")  # what readers go by
@@ -161,6 +163,13 @@ class CastLog:
                 if len(found) >= most or had >= size:
                     return found
         return found
+
+    def taken(self) -> Iterator[str]:
+        """The ids of the last messages that the session has taken: a client may say one again."""
+        after = max(self.first - 1, self._last - RECENT_LINES)
+        while entries := self.read(after, RECENT_LINES):
+            yield from taken(entries)
+            after = entries[-1].number
 
     async def follow(self, after: int) -> AsyncIterator[Sequence[Entry]]:
         """The lines behind a number, then those that come."""

@@ -156,8 +156,12 @@ class StandIns:
         self.begun.append(wanted)
         return OTHER
 
-    def wake(self, session: str, prompt: str, prompt_id: str) -> None:
+    def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
         self.woken.append((session, prompt, prompt_id))
+        return True
+
+    def taken(self, session: str, prompt_id: str) -> bool:
+        return False
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         return cursor.number >= len(self.hosts[session].lines)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from shim.channels.stdin import Source
     from shim.recording.recorder import Recorder
 
+JOINS = 3  # of a session that others begin and end meanwhile
+GOING = "the session {session} was begun and ended by others each time that it was to be joined"
 GONE_SECONDS = 10.0  # for a host that ends to be gone
 BUSY = (  # the real one's sentence (background page, B50)
     "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
@@ -166,14 +168,15 @@ class Attached:
             self._invocation = self._invocation.with_flags(prompt=prompt)
         signals.check()
         try:
-            if self._living is not None:
+            for _ in range(JOINS):
+                one = self._living or self._begin()
                 try:
-                    return self._join(self._living, signals, prompt, source, own=False)
+                    return self._join(one, signals, prompt, source, own=self._living is None)
                 except EndedError:
                     self._living = None
                     if not self._settings.bridge.every:
                         return self._run_alone(signals, "")
-            return self._join(self._begin(), signals, prompt, source, own=True)
+            raise MachineError(GOING.format(session=self._session), hint="say it again once it is over")
         except _NoHostError as error:
             return self._run_alone(signals, str(error))
 
@@ -195,7 +198,7 @@ class Attached:
         return self._started.run(signals)
 
     def _begin(self) -> Registered:
-        """A host of our own. ShimError where the conversation cannot begin at all."""
+        """A host of our own, or the living one of who was quicker. ShimError where no conversation can begin at all."""
         environment, cwd = os.environ, working_directory()
         invocation, forked = self._invocation, ""
         session = self._session or invocation.session.session_id or fresh_uuid()
@@ -223,8 +226,10 @@ class Attached:
             found = registry.look_up(session, environment)
             if found is None:
                 raise
+            self._session, self._living = session, found
             return found
         except FrontendError as error:
+            self._invocation = invocation  # without a host it is forbidden no less
             raise _NoHostError(str(error)) from None
 
     def _planned(self, invocation: Invocation) -> tuple[Start, bool]:

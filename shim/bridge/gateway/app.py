@@ -234,9 +234,12 @@ class Gateway:
         found = await self._found(request)
         if not found["alive"] and name == "messages" and body.get("wake") is True:
             named = parse_uuid(frame["id"]) or ""
-            await anyio.to_thread.run_sync(self._hosts.wake, found["session"], frame["message"]["content"], named)
-            return _json({"woken": True})
-        if not found["alive"]:
+            session, prompt = found["session"], frame["message"]["content"]
+            if named != "" and await anyio.to_thread.run_sync(self._hosts.taken, session, named):
+                return _json({"id": frame["id"]})
+            if await anyio.to_thread.run_sync(self._hosts.wake, session, prompt, named):
+                return _json({"woken": True})
+        elif not found["alive"]:
             raise Refused(409, acts.ENDED, state=found.get("state"))
         if name == "answers":
             return _json(await acts.answer(self._hosts, found["session"], acts.text(body, "question"), body))

@@ -64,11 +64,14 @@ class Hosts(Protocol):
     def start(self, wanted: Wanted) -> str:
         """Begin a session; its UUID. ShimError says why it cannot be."""
 
-    def wake(self, session: str, prompt: str, prompt_id: str) -> None:
+    def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended, with a message. ShimError says why it cannot be.
 
-        Under one UUID a message is said once; "" is none.
+        Under one UUID a message is said once; "" is none. False where somebody else was quicker to begin it.
         """
+
+    def taken(self, session: str, prompt_id: str) -> bool:
+        """Whether a session that has ended has taken the message of a UUID: nothing need begin for it again."""
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
@@ -131,9 +134,17 @@ class LocalHosts:
         )
         return start.start(host, self._environment).session
 
-    def wake(self, session: str, prompt: str, prompt_id: str) -> None:
+    def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended."""
-        start.respawn(self._one(session), self._environment, {"role": "user", "content": prompt}, prompt_id)
+        try:
+            start.respawn(self._one(session), self._environment, {"role": "user", "content": prompt}, prompt_id)
+        except start.LivingError:
+            return False
+        return True
+
+    def taken(self, session: str, prompt_id: str) -> bool:
+        """Whether a session that has ended has taken the message of a UUID."""
+        return prompt_id in _log(self._one(session)).taken()
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -24,13 +24,11 @@ from shim.channels import early_signals
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
-from shim.core.bridge.conversation import taken
 from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
 from shim.core.policy.policy import BYPASS
 
-RECENT_LINES = 10_000  # of former lives, among which a message that is said again is looked for
 TICK_SECONDS = 1.0  # between two looks at the time
 # Of the time that a question may wait: the hub settles it a little before the conversation would, so that one does.
 PATIENCE, EARLIER_SECONDS = 0.9, 10.0
@@ -115,7 +113,7 @@ class Life:
             mint=fresh_uuid,
             wall=lambda: round((began + clock()) * 1000),  # a clock that jumps moves nothing that was said
             clock=clock,
-            known=_taken(self._log) if generation > 1 else (),
+            known=self._log.taken() if generation > 1 else (),
         )
         tell, failed = self.source.put, self.stdout.fail
         self.runner = HubRunner(hub, self._log, tell=tell, changed=facts.change, end=self._end, failed=failed)
@@ -183,14 +181,6 @@ class Life:
         """Remove what is kept of sessions that ended long ago: whoever begins one does so."""
         days = self._kept_days
         await anyio.to_thread.run_sync(registry.tidy, os.environ, days, abandon_on_cancel=True)
-
-
-def _taken(log: CastLog) -> Iterator[str]:
-    """The ids of the last messages that former lives have taken: a client may say one again."""
-    after = max(log.first - 1, log.last - RECENT_LINES)
-    while entries := log.read(after, RECENT_LINES):
-        yield from taken(entries)
-        after = entries[-1].number
 
 
 def bound_stderr(descriptor: int = 2) -> None:

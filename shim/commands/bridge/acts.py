@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from shim.bridge import registry
 from shim.bridge.answering import decided
 from shim.bridge.link import HostGoneError, NoAnswerError, ask_once, connect_blocking
 from shim.bridge.registry import Registered
-from shim.bridge.start import respawn
+from shim.bridge.start import LivingError, respawn
 from shim.channels.stamps import fresh_uuid
 from shim.commands.bridge.listing import drawn, none
 from shim.commands.bridge.meant import meant
@@ -57,10 +58,11 @@ def say_message(
     if not text.strip():
         raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
     if not one.alive:
-        respawn(one, os.environ, message)
-        _up(one)
-        say(f"woke {one.id}")
-        return
+        with suppress(LivingError):  # somebody else was quicker, and is told the message like any host
+            respawn(one, os.environ, message)
+            _up(one)
+            say(f"woke {one.id}")
+            return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
     frames[:0] = [{"kind": "take"}] if take else []
     _done(one, ask_once(one.session, frames, os.environ, client="shim bridge say"), "--take drives it from here")

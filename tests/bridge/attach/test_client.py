@@ -6,6 +6,7 @@ The vendor is a stand-in that prints what qwen 0.24.4 prints; one child of it st
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 from box import ASK, STREAM, ndjson, run_shim
@@ -13,6 +14,7 @@ from hosting_box import HostingBox
 
 from shim.bridge import registry
 from shim.bridge.link import connect_blocking
+from shim.commands.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
 from tests.conversation.test_conversation import CONVERSE, U, request, responses, results, user
 from tests.conversation.test_two_way import (
@@ -59,9 +61,9 @@ def talk(living, *flags, **environment):
     )
 
 
-def begun(living):
+def begun(living, *flags):
     """A session that lives, after a conversation of one message through the bridge, and what was seen of it."""
-    with talk(living, **BRIDGE) as running:
+    with talk(living, *flags, **BRIDGE) as running:
         running.say(user("one"))
         done = running.hang_up()
     (one,) = living.sessions()
@@ -424,3 +426,43 @@ def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(living):
             living.in_mode(one, "plan")
             second.hang_up()
     living.in_mode(one, "default")
+
+
+QUICKER = """
+import sys
+from shim.bridge.attach import client
+def start(wanted, environment, session, begin=client.start):
+    client.start = begin
+    begin(wanted._replace(arguments=()), environment, session)
+    return begin(wanted, environment, session)
+client.start = start
+from shim.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "shown"),
+    [((), 0, b"First."), (("--tools", "Read"), 1, b"--tools leaves fewer tools")],
+    ids=["joins", "is kept to what it forbids"],
+)
+def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(living, flags, status, shown):
+    one, _ = begun(living)
+    stop([one], living.variables)
+    words = [sys.executable, "-P", "-c", QUICKER, "claude", "-p", "one", "--resume", one.session, *flags, *STREAM]
+    environment = {**living.variables, **BRIDGE}
+    done = subprocess.run(words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True)
+    assert done.returncode == status and shown in done.stdout, done
+    assert living.now(one).alive, "the session of who was quicker was ended"
+
+
+def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_with(living):
+    one, _ = begun(living, "--permission-mode", "plan")
+    stop([one], living.variables)
+    living.vendor(["record", str(living.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS)
+    script = QUICKER.replace("    client.start = begin\n", "    raise client.FrontendError('no host')\n")
+    words = [sys.executable, "-P", "-c", script, "claude", "-p", "one", "--resume", one.session, *STREAM]
+    environment = {**living.variables, **BRIDGE}
+    done = subprocess.run(words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True)
+    assert done.returncode == 0 and b"without the bridge: no host" in done.stderr, done
+    assert "plan" in living.box.record()["arguments"]

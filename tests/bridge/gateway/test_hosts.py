@@ -18,6 +18,7 @@ from shim.bridge import lock
 from shim.bridge.gateway.hosts import LocalHosts
 from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.link import connect_blocking
+from shim.bridge.start import respawn
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
 STAYS = ["hear", "never"]
@@ -64,9 +65,14 @@ class Variables(Mapping[str, str]):
 
 
 @pytest.fixture
-def real(living):
+def hosts(living):
+    """The hosts of the box."""
+    return LocalHosts(Variables(living), {})
+
+
+@pytest.fixture
+def real(living, hosts):
     """A gateway in this process before the hosts of the box."""
-    hosts = LocalHosts(Variables(living), {})
     running = Web(hosts, TokenFile(living.variables), Place(port=0))
     yield running
     running.close()
@@ -176,6 +182,51 @@ def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, living, 
         "one",
         "two",
     ]
+
+
+def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(real, living, box):
+    living.vendor(*TWO_TURNS)
+    path = begin(real, box, "one")
+    (session,) = living.sessions()
+    woken = {"text": "one", "id": "0a1b2c3d-0000-4000-8000-000000000001", "wake": True}
+    with real.stream(f"{path}/steps") as stream:
+        until(stream, "totals", turns=1)
+    end(real, living, path, session)
+    assert real.post(f"{path}/messages", woken).json == {"woken": True}
+    assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}  # while it lives
+    with real.stream(f"{path}/steps") as stream:
+        until(stream, "totals", turns=2)
+    living.idle(session)
+    before = end(real, living, path, session)
+    assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}
+    assert living.now(session) == before and before.facts["state"] == "done" and not before.alive
+
+
+def end(web, living, path, session):
+    """End a session, and what is known of it then."""
+    assert web.post(f"{path}/stop").status == 200
+    return living.ended(session)
+
+
+def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(real, hosts, living, box, monkeypatch):
+    living.vendor(*TWO_TURNS)
+    path = begin(real, box, "one")
+    (session,) = living.sessions()
+    with real.stream(f"{path}/steps") as stream:
+        until(stream, "totals", turns=1)
+    end(real, living, path, session)
+    look = hosts.find
+
+    def late(word):
+        found = look(word)
+        monkeypatch.setattr(hosts, "find", look)
+        respawn(session, living.variables)
+        return found
+
+    monkeypatch.setattr(hosts, "find", late)
+    assert real.post(f"{path}/messages", {"text": "one", "wake": True}).json.keys() == {"id"}
+    with real.stream(f"{path}/steps") as stream:
+        until(stream, "totals", turns=2)
 
 
 def test_a_session_that_has_ended_is_still_read_and_begins_again(real, living, box):
