@@ -272,8 +272,8 @@ const seen = new MutationObserver(() => {
   allow.click();
   window.clicked = true;
 });
-seen.observe(arguments[0], { childList: true, subtree: true });
-"""  # on what allows, at the first change below an element after which it is there
+seen.observe(arguments[0], { childList: true, attributes: true, subtree: true });
+"""  # on what allows, at the first change of an element after which it is there
 
 
 def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(page, browser, hosts):
@@ -294,6 +294,20 @@ def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing
     page.tell(asking, frame("settled", question="q1", by="terminal", how="deny"))
     page.asked()
     assert browser.run("return window.clicked") and heard(asking, "answer") == []
+
+
+@full
+def test_a_click_just_when_the_questions_move_down_answers_nothing(page, browser, asking):
+    """The line below them that says who settled another one goes after a while."""
+    page.web.call(asking.ask, "q2", input={"command": "make deploy"})
+    page.asked(2)
+    page.web.call(asking.questions.pop, "q1")
+    page.tell(asking, frame("settled", question="q1", by="terminal", how="deny"))
+    page.asked()
+    browser.run(CLICK, browser.find("#settled"))
+    browser.wait(lambda: browser.run("return window.clicked"))
+    page.asked()
+    assert heard(asking, "answer") == []
 
 
 EDIT = {"file_path": "/r/a", "old_string": "x", "new_string": "evil", "edits": [{"old_string": "a", "new_string": "b"}]}

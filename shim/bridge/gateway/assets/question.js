@@ -88,7 +88,10 @@ function saySettled(text) {
   line.textContent = text;
   line.hidden = false;
   tell(text);
-  shown.settledTimer = setTimeout(() => (line.hidden = true), SETTLED_MS);
+  shown.settledTimer = setTimeout(() => {
+    line.hidden = true;
+    if (questions.size) holdAnswers(); // they stand above the line
+  }, SETTLED_MS);
 }
 
 function questionTitle(data) {
