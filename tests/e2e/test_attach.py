@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from frontend import Frontend
-from place import TURN_SECONDS, wait_until
+from place import TURN_SECONDS
 from scripts import REPLY_AFTER_TOOL, ScriptedServer
 from terminal import CTRL_C, CTRL_D, Terminal, on_terminal
 from test_background import Desk, desk, one_vendor, over
@@ -96,7 +96,7 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
             fourth.until(f"Waking session {begun}…")
             fourth.until(HELLO)
             fourth.type("[[text]] again\r")
-            wait_until(lambda: len(model.asked("text")) == 2, TURN_SECONDS)
+            fourth.when(lambda: len(model.asked("text")) == 2, "the model to be asked")
             fourth.until("> [[text]] again")
             fourth.until(HELLO)
             fourth.type(CTRL_D)

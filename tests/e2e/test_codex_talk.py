@@ -251,7 +251,7 @@ def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(f
 @of_codex
 def test_a_message_steers_the_turn_that_runs(frontend: Frontend, model: ScriptedServer) -> None:
     conversation = Conversation(frontend, *BYPASS)
-    conversation.send("[[shell]] touch begun; sleep 3")
+    conversation.send("[[shell]] touch begun; sleep 6")
     while "begun" not in made(frontend):
         time.sleep(0.05)
     conversation.send("[[text]] rather say hello")

@@ -163,7 +163,7 @@ def test_a_message_while_a_command_runs_changes_the_turn(
 ) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
-    conversation.say(f"[[shell]] {making('one')}; sleep 3")
+    conversation.say(f"[[shell]] {making('one')}; sleep 6")
     conversation.await_saw("asked")
     conversation.allow()
     assert wait_until(lambda: "one" in made(place), TURN_SECONDS)

@@ -308,7 +308,7 @@ def test_a_mode_that_is_narrowed_while_a_call_runs_binds_the_next_call(
 ) -> None:
     name, given = SHELLS[vendor]
     key = "cmd" if "cmd" in given else "command"
-    model.steps = [(name, given | {key: line}) for line in (f"touch {MADE}1 && sleep 4", f"touch {MADE}2")]
+    model.steps = [(name, given | {key: line}) for line in (f"touch {MADE}1 && sleep 8", f"touch {MADE}2")]
     talk = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
     argv = [str(frontend.claude), *talk, *frontend.arguments, *EDITS, "--allowedTools", "Bash(sleep:*)"]
     process = LineProcess(argv, frontend.folder, frontend.environment)

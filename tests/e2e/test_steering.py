@@ -14,7 +14,7 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, PI
 
 pytestmark = pytest.mark.e2e
 
-RUNNING = "[[shell]] sleep 2"
+RUNNING = "[[shell]] sleep 6"  # long enough for a busy machine to say something meanwhile
 FIRST, SECOND, THIRD = (f"{digit * 8}-1111-4111-8111-111111111111" for digit in "123")
 steering = pytest.mark.parametrize(
     "vendor",

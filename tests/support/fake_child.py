@@ -9,7 +9,7 @@ import _signal as signal  # `signal` and `json` cost an import of ten millisecon
 import os
 import sys
 
-LONGEST_SECONDS = 60  # no test waits longer; a forgotten child ends by itself
+LONGEST_SECONDS = 180  # no test waits longer; a forgotten child ends by itself
 
 _held: dict[str, int] = {}
 _stdin = b""
