@@ -13,7 +13,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -89,6 +89,14 @@ class Link:
                 await anyio.wait_writable(self._socket)
             except OSError:
                 raise HostGoneError(self.session) from None
+
+    async def patient(self, answered: Awaitable[str]) -> str:
+        """What the host answers. NoAnswerError for one that was halted behind its welcome."""
+        import anyio
+
+        with anyio.move_on_after(WELCOME_SECONDS):
+            return await answered
+        raise NoAnswerError(self.session, self.pid)
 
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         return self

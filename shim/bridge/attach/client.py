@@ -327,20 +327,21 @@ class Attached:
             raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))
         if less.unheeded:
             tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
+        patient = link.patient
         if less.mode:
             now = str(welcome.get("mode") or mode)
             held = narrowest((less.mode, now))
             frontend.turns.begun_with = held if held != now else ""  # of what does not change nobody is told
-            error = await _answered(link, frontend, {"kind": "narrow", "mode": less.mode})
+            error = await patient(_answered(link, frontend, {"kind": "narrow", "mode": less.mode}))
             if error:
                 what = f"the permission mode {less.mode}: {error}"
                 raise FrontendError(NARROWER.format(id=one.id, what=what), hint=INSTEAD.format(id=one.id))
         if less.rules:
-            error = await _answered(link, frontend, {"kind": "narrow", "deny": less.deny, "ask": less.ask})
+            error = await patient(_answered(link, frontend, {"kind": "narrow", "deny": less.deny, "ask": less.ask}))
             if error:
                 what = f"{', '.join(less.sources)}: {error}"
                 raise FrontendError(NARROWER.format(id=one.id, what=what), hint=INSTEAD.format(id=one.id))
-        if less.model and (error := await _ask(link, frontend, {"subtype": "set_model", "model": less.model})):
+        if less.model and (error := await patient(_ask(link, frontend, {"subtype": "set_model", "model": less.model}))):
             tell(f"--model has no effect on the session {one.id}: {error}\n")
 
     def _wants(self) -> Wants:

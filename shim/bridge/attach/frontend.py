@@ -29,7 +29,8 @@ class Frontend:
     """A frontend and its host, in between.
 
     `asked`: it answers questions. `complaints` are lines for stderr. `bye` is why the host has ended, "" before.
-    `refusal` is why the session did not take the last message. `awaited` are the ids of last frames without an answer.
+    `refusal` is why the session did not take the last message. `awaited` are the ids of frames by which it stops
+    something, and which its host has not answered.
     """
 
     def __init__(
@@ -104,12 +105,14 @@ class Frontend:
 
     def interrupt(self) -> None:
         """The turn is to be stopped."""
-        self._frame("interrupt", id=self._mint())
+        self.awaited.add(identity := self._mint())
+        self._frame("interrupt", id=identity)
 
     def take_back(self) -> None:
         """No message that waits for its turn is to be answered any more."""
         for uuid in [uuid for uuid in self.turns.waiting if uuid not in self.turns.taken]:
             self._open[mine := self._mint()] = OURS
+            self.awaited.add(mine)
             self._frame("request", id=mine, request={"subtype": "cancel_async_message", "message_uuid": uuid})
             self.turns.refused(uuid)
         self._process.held.clear()
@@ -277,6 +280,7 @@ class Frontend:
         self._say({"type": "control_request", "request_id": identity, "request": request})
 
     def _answered(self, identity: str, response: object) -> None:
+        self.awaited.discard(identity)
         if identity not in self._open or not isinstance(response, dict):
             return
         body = response.get("response")

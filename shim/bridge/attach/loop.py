@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from shim.bridge.attach.frontend import Frontend
 from shim.bridge.attach.own_turns import View
-from shim.bridge.link import HostGoneError, Link
+from shim.bridge.link import ANSWER_SECONDS, HostGoneError, Link, NoAnswerError
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
 from shim.channels.stdin import Source
@@ -28,6 +28,7 @@ END_SECONDS = 5.0  # for a host to end its child and itself, once its frontend h
 DIED = "the process that holds the session died in the middle of the turn; `claude --resume {session}` goes on with it"
 ENDED = "the session was ended in the middle of the turn ({why}); `claude --resume {session}` goes on with it"
 REFUSED = "the session does not take the message: {why}"
+HUNG_UP = "the frontend was ended by {signal}; the session goes on, and `claude --resume {session}` joins it"
 OVER = "the session has ended ({why}); `claude --resume {session}` goes on with it\n"
 
 
@@ -61,6 +62,7 @@ class AttachLoop(Loop):
         self._silent_since = float("inf")  # since when stdin is at its end
         self._lost = False  # the host has gone
         self._writing = anyio.Lock()
+        self._sending = anyio.Lock()
 
     async def _work(self, tasks: TaskGroup) -> int:
         try:
@@ -155,18 +157,25 @@ class AttachLoop(Loop):
         self._tell_news()
 
     async def _flush(self) -> None:
-        """Write what waits: complaints, frames for the host, lines for the frontend."""
-        async with self._writing:
-            frontend = self._frontend
-            for complaint in frontend.complaints:
-                tell(complaint)
-            frontend.complaints.clear()
-            frames, frontend.frames = frontend.frames, []
+        """Write what waits: lines for the frontend, and frames for the host, which may not take them for long."""
+        await self._write()
+        await self._send()
+
+    async def _send(self) -> None:
+        async with self._sending:
+            frames, self._frontend.frames = self._frontend.frames, []
             try:
                 for frame in frames:
                     await self._link.send(frame)
             except HostGoneError:
                 pass  # `_follow` finds out too
+
+    async def _write(self) -> None:
+        async with self._writing:
+            frontend = self._frontend
+            for complaint in frontend.complaints:
+                tell(complaint)
+            frontend.complaints.clear()
             lines, frontend.lines = frontend.lines, []
             if lines:
                 await self._output.lines(b"".join(line + b"\n" for line in lines))
@@ -184,7 +193,7 @@ class AttachLoop(Loop):
     async def _conclude(self, reason: str, cause: Cause) -> None:
         """A result of ours, for what has none."""
         self._add_result(reason, cause)
-        await self._flush()
+        await self._write()
 
     def _add_result(self, reason: str, cause: Cause) -> None:
         welcome = self._frontend.welcome
@@ -223,7 +232,9 @@ class AttachLoop(Loop):
         except HostGoneError:
             pass
         if self._stopped_by is not None:  # where the host has not ended the turn by now
-            await self._last_words(f"the turn was stopped by {self._stopped_by}", "signal")
+            session = self._frontend.welcome.get("session")
+            stays = HUNG_UP.format(signal=self._stopped_by, session=session)
+            await self._last_words(f"the turn was stopped by {self._stopped_by}" if last else stays, "signal")
 
     def _interrupt(self, tasks: TaskGroup) -> None:
         """A SIGINT: the turn of this frontend is interrupted, and its result is the end."""
@@ -231,7 +242,18 @@ class AttachLoop(Loop):
         self._frontend.take_back()
         if turns.view is View.OWN:
             self._frontend.interrupt()
-            tasks.start_soon(self._beside, self._flush)
         elif waited:
             self._add_result(INTERRUPTED, "interrupted")
+        tasks.start_soon(self._beside, self._obeyed)
         self._tell_news()
+
+    async def _obeyed(self) -> None:
+        """Have the host hear of the interrupt. NoAnswerError where it does not: then nothing would ever end."""
+        await self._write()
+        answers = "accepted" in self._frontend.welcome.get("knows", ())
+        with anyio.move_on_after(ANSWER_SECONDS):
+            await self._send()
+            while answers and self._frontend.awaited and not self._lost:
+                await self._news.wait()
+            return
+        raise NoAnswerError(self._link.session, self._link.pid)

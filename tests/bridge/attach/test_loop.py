@@ -1,16 +1,20 @@
 """The loop of a drop-in whose conversation lives in a host, with a host that is played."""
 
 import json
+import os
+import signal
 import socket
 
 import anyio
 import pytest
 from box import PATIENCE
 
+from shim.bridge import link as links
+from shim.bridge.attach import client, loop
 from shim.bridge.attach.frontend import Frontend
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.own_turns import Wants
-from shim.bridge.link import Link
+from shim.bridge.link import Link, NoAnswerError
 from shim.channels.stdout import Output
 from shim.core.bridge.frames import DRIVE, frame, line_frame
 
@@ -63,6 +67,90 @@ class Host:
         return heard
 
 
+class Joined:
+    """A frontend in the session of a played host; `status` and what it was said, once it has ended."""
+
+    def __init__(self, prompt):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self.host, self.theirs, self.stdout, self.status = Host(theirs), theirs, Stdout(), None
+        self.frontend = Frontend(Wants(), SESSION, iter(map(str, range(100))).__next__, asked=True)
+        self.frontend.framed({**WELCOME, "knows": ["accepted"]})
+        self.link = Link(SESSION, ours, DRIVE, {}, pid=4711)
+        output = Output("stream-json", verbose=True, stdout=self.stdout)
+        self.loop = AttachLoop(self.frontend, self.link, output, prompt=prompt, source=None, ends=False)
+
+    async def run(self, *pending):
+        with self.theirs, anyio.fail_after(PATIENCE):
+            self.status = await self.loop.run(list(pending))
+            self.link.close()
+
+    @property
+    def results(self):
+        lines = map(json.loads, self.stdout.said.splitlines())
+        return [line for line in lines if line["type"] == "result"]
+
+
+async def begin_turn(joined):
+    """Have the turn of its message begin."""
+    message = await joined.host.hear_of("message")
+    init, words = {"type": "system", "subtype": "init"}, {"type": "assistant", "message": {"content": []}}
+    told = (line_frame(number, 1, 1, json.dumps(line).encode()) for number, line in enumerate((init, words), 1))
+    joined.host.say(frame("accepted", id=message["id"]), *told)
+    while b"assistant" not in joined.stdout.said:
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_an_interrupt_that_no_host_hears_ends_with_a_result_that_says_so(monkeypatch):
+    monkeypatch.setattr(loop, "ANSWER_SECONDS", 0.05)
+    joined = Joined("hi")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(joined.run)
+        await begin_turn(joined)
+        os.kill(os.getpid(), signal.SIGINT)
+    (result,) = joined.results
+    assert joined.status == 1 and "has a host that does not answer (pid 4711)" in str(result)
+
+
+async def test_an_interrupt_while_the_host_takes_no_message_ends_with_a_result(monkeypatch):
+    monkeypatch.setattr(loop, "ANSWER_SECONDS", 0.05)
+    joined = Joined("x" * 5_000_000)
+    await joined.run(signal.SIGINT)
+    assert joined.status == 1 and len(joined.results) == 1
+
+
+async def test_an_interrupt_that_the_host_hears_waits_for_the_end_of_the_turn(monkeypatch):
+    joined = Joined("hi")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(joined.run)
+        await begin_turn(joined)
+        os.kill(os.getpid(), signal.SIGINT)
+        back, interrupt = await joined.host.hear_of("request"), await joined.host.hear_of("interrupt")
+        kept = {"subtype": "success", "response": {"cancelled": False}}
+        joined.host.say(frame("response", id=back["id"], response=kept), frame("accepted", id=interrupt["id"]))
+        joined.host.say(line_frame(3, 1, 1, json.dumps(RESULT).encode()))
+    assert (joined.status, [result["result"] for result in joined.results]) == (0, ["done"])
+
+
+async def test_a_frontend_whose_terminal_is_closed_does_not_say_that_the_turn_was_stopped(monkeypatch):
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
+    joined = Joined("hi")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(joined.run)
+        await begin_turn(joined)
+        os.kill(os.getpid(), signal.SIGHUP)
+    (result,) = joined.results
+    assert joined.status == 129 and f"the session goes on, and `claude --resume {SESSION}` joins it" in str(result)
+
+
+async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_end(monkeypatch):
+    monkeypatch.setattr(links, "WELCOME_SECONDS", 0.05)
+    joined = Joined("hi")
+    with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
+        await joined.link.patient(client._answered(joined.link, joined.frontend, {"kind": "narrow", "mode": "plan"}))
+    joined.link.close()
+
+
 async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_says():
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -71,11 +159,11 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
     frontend.framed(WELCOME)
     output = Output("text", verbose=False, stdout=stdout)
     link, status = Link(SESSION, ours, DRIVE, {}), None
-    loop = AttachLoop(frontend, link, output, prompt="hi", source=None, ends=True)
+    ending = AttachLoop(frontend, link, output, prompt="hi", source=None, ends=True)
 
     async def run():
         nonlocal status
-        status = await loop.run([])
+        status = await ending.run([])
         link.close()
 
     with theirs, anyio.fail_after(PATIENCE):
