@@ -49,8 +49,8 @@ class _Handler(ScriptedHandler):
         self.say_whole(status, {"error": error})
 
     def _events(self, reply: Reply, request: Request) -> Iterator[Json]:
-        for piece in pieces(reply.reasoning):
-            yield _said([{"text": piece, "thought": True}], request)
+        if reply.reasoning:  # whole, as its models say a thought: gemini trims each piece
+            yield _said([{"text": reply.reasoning, "thought": True}], request)
         for piece in self.model.words() if reply.slow else pieces(reply.text):
             yield _said([{"text": piece}], request)
         calls = [{"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}} for call in reply.calls]
