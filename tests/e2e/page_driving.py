@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from browser import DESKTOP, Browser
+from place import free_port
 from web import StandIn
 
 from shim.bridge.gateway.tokens import TokenFile
@@ -25,8 +25,7 @@ class Served:
     """`shim bridge serve` as a process that is killed and started again at the same port."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.tokens = TokenFile(environment)
         self._environment = environment
         self._process: subprocess.Popen[str] | None = None

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import queue
+import random
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -215,6 +218,14 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 def patience(seconds: float) -> float:
     """How long something may take that takes `seconds` at most where nothing else runs: a busy machine is slower."""
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def free_port() -> int:
+    """A port of this machine for a server that begins later: the system gives such a low one to no connection."""
+    while True:
+        with suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(15_000, 32_000))) as free:
+            port: int = free.getsockname()[1]
+            return port
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from browser import Browser
 from clis import Cli, isolated_environment
-from place import GONE_SECONDS, TURN_SECONDS, Place, wait_until
+from place import GONE_SECONDS, TURN_SECONDS, Place, free_port, wait_until
 from programs import install, node, npm_folder
 from scripts import ERROR_MESSAGE, REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN
-from wrappers import Quiet, free_port, linked, listens, settle
+from wrappers import Quiet, linked, listens, settle
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from place import MARK, TURN_SECONDS, Line, LineProcess, Place, wait_until
+from place import MARK, TURN_SECONDS, Line, LineProcess, Place, free_port, wait_until
 from programs import node, npm_folder, python_folder, version_of
 from sdk_clients import PROGRAMS, put_into
 from vendor_setups import CODEX, Vendor
@@ -168,13 +168,6 @@ def linked(folder: Path, place: Place) -> Path:
     copy = place.folder.parent / "packages" / folder.name
     shutil.copytree(folder, copy, copy_function=os.link, symlinks=True)
     return copy
-
-
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:
