@@ -269,3 +269,18 @@ def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
     monkeypatch.setattr(registry, "write_start", lambda folder, wanted: None)
     now = hosts.ended(hosts.start("hi"))
     assert now.facts["state"] == "failed" and "is not known any more" in now.facts["detail"]
+
+
+@pytest.mark.parametrize("flag", ["--settings", "--mcp-config", "--system-prompt-file"])
+def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
+    file = hosts.cwd / "file.json"
+    file.write_text('{"mcpServers": {}}')
+    one = hosts.start(arguments=(flag, "file.json"))
+    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    ended = hosts.ended(one)
+    file.unlink()
+    with pytest.raises(FrontendError, match=f"was begun with {flag}, whose file {file} is gone") as refused:
+        respawn(ended, hosts.environment)
+    assert "put it back" in refused.value.hint and not hosts.now(one).alive
+    file.write_text('{"mcpServers": {}}')
+    assert respawn(ended, hosts.environment).alive

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shim.bridge import registry
 from shim.bridge.attach.own_turns import Wants
 from shim.bridge.registry import Registered
-from shim.bridge.start import LivingError, Wanted, begun_with, start
+from shim.bridge.start import LivingError, Wanted, begun_with, check_files, start
 from shim.channels.prompt import read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
@@ -207,6 +207,7 @@ class Attached:
             forked = parse_uuid(named or "") or ""
         if known := registry.look_up(forked or self._session, environment) if forked or self._session else None:
             before = begun_with(known)
+            check_files(known, before, invocation)
             kept = rooted(forbidden(before) if forked else before, str(known.facts["cwd"]), cwd)
             invocation = going_on_with(kept, invocation)
         begun, asks = self._planned(invocation)
@@ -322,6 +323,7 @@ class Attached:
 
         welcome = frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
+        check_files(one, begun_with(one))
         less = narrower_now(self._invocation, begun_with(one), str(one.facts["cwd"]), mode, os.environ)
         if less.refused:
             raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))

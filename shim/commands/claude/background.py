@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from shim.bridge import registry
-from shim.bridge.start import Wanted, begun_with, start
+from shim.bridge.start import Wanted, begun_with, check_files, start
 from shim.channels.prompt import read_background_prompt
 from shim.channels.raw_output import tell
 from shim.commands.claude.answers import Answer, disabled, printed, refused
@@ -116,6 +116,7 @@ def _before(invocation: Invocation) -> Before:
     if known.alive:
         return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.id))
     saved, here, cwd = begun_with(known), working_directory(), str(known.facts["cwd"])
+    check_files(known, saved, invocation)
     options = ", ".join(word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--"))
     woken = going_on_with(rooted(saved, cwd, here), rooted(invocation, here, cwd))
     note = WOKEN.replace("{options}", printable(options)) if options else ""

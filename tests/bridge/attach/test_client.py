@@ -466,3 +466,16 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
     done = subprocess.run(words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True)
     assert done.returncode == 0 and b"without the bridge: no host" in done.stderr, done
     assert "plan" in living.box.record()["arguments"]
+
+
+@pytest.mark.parametrize("lives", [True, False], ids=["lives", "ended"])
+def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_names_it(living, lives):
+    file = living.box.cwd / "s.json"
+    file.write_text('{"permissions": {"deny": ["Bash"]}}')
+    one, _ = begun(living, "--settings", "s.json")
+    file.unlink()
+    if not lives:
+        stop([one], living.variables)
+    done = living.claude("-p", "two", "--resume", one.session, *STREAM, **BRIDGE)
+    assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(done.result)
+    assert living.now(one).alive == lives

@@ -148,6 +148,19 @@ def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_fol
     ]
 
 
+def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_given(desk):
+    file = desk.cwd / "s.json"
+    file.write_text("{}")
+    one, _ = begun(desk, "hi", "--settings", "s.json")
+    desk.wait_until(one, lambda now: now.facts["pid"] is not None)
+    assert desk.claude("stop", one.id).status == 0
+    file.rename(desk.cwd / "t.json")
+    refused = desk.claude("--bg", "go on", "--resume", one.session)
+    assert (refused.status, refused.stdout) == (1, b"")
+    assert f"begun with --settings, whose file {file} is gone" in refused.stderr and "put it back" in refused.stderr
+    assert begun(desk, "go on", "--resume", one.session, "--settings", "t.json")[0].facts["generation"] == 2
+
+
 def test_a_printed_session_goes_on_in_the_background(desk):
     printed = desk.claude("-p", "hi", "--output-format", "json")
     session = json.loads(printed.stdout)["session_id"]
