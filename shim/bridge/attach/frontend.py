@@ -22,6 +22,7 @@ KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 BROUGHT = ("hooks", "sdkMcpServers", "mcpServers", "agents", "systemPrompt", "appendSystemPrompt", "jsonSchema")
 INITIALIZE = "initialize"
 OURS = object()  # who asked, where it was not the frontend
+OTHERS = "{driver} drives it in the middle of a turn; say it again once that turn has ended"
 LEFT = "the frontend has said all, and answers nothing any more"
 
 
@@ -213,7 +214,7 @@ class Frontend:
             case "response":
                 self._answered(str(said.get("id")), said.get("response"))
             case "refused":
-                self._refused(str(said.get("id")), str(said.get("text") or said.get("reason")))
+                self._refused(str(said.get("id")), _why(said))
             case "state":
                 self.busy = said.get("status") in ("busy", "waiting")
             case "driver":
@@ -333,3 +334,10 @@ class Frontend:
 
     def _complain(self, text: str) -> None:
         self.complaints.append(f"{text}; the line was skipped\n")
+
+
+def _why(refused: Mapping[str, Any]) -> str:
+    """Why the host refuses a frame, in words for who knows nothing of frames."""
+    if refused.get("reason") == "not-driver" and refused.get("driver"):
+        return OTHERS.format(driver=printable(str(refused["driver"])))
+    return str(refused.get("text") or refused.get("reason"))

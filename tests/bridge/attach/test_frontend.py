@@ -76,6 +76,14 @@ def test_who_speaks_while_another_drives_an_idle_session_takes_it():
     assert [frame["kind"] for frame in frames] == ["take", "message"]
 
 
+def test_a_message_while_another_drives_a_turn_is_refused_with_who_does_and_when_to_say_it_again():
+    frontend = attached(driver="editor")
+    frontend.framed({"kind": "state", "status": "busy"})
+    (message,) = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
+    frontend.framed({"kind": "refused", "id": message["id"], "reason": "not-driver", "text": "x", "driver": "editor"})
+    assert frontend.refusal == "editor drives it in the middle of a turn; say it again once that turn has ended"
+
+
 def test_a_line_that_cannot_be_read_is_skipped_with_a_word():
     frontend = attached()
     frontend.heard(b"{nonsense")
