@@ -150,6 +150,28 @@ def test_the_tools_of_a_clients_process_come_with_it(client: SdkClient, cli: Cli
         assert session.alive
 
 
+@cells([TYPESCRIPT, PYTHON], asks=True)
+def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_when_it_says_it_again(
+    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    with begun(place, "[[text]] the first words") as session:
+        one = (PYTHON if client is TYPESCRIPT else TYPESCRIPT).connect(place, resume=session.uuid, asks=True)
+        other = client.connect(place, resume=session.uuid, asks=True)
+        assert other.turn("[[text]] hello").result["text"] == REPLY  # some start their claude with the first message
+        begin = len(one.lines)
+        one.say("[[shell]] touch driven.txt")
+        one.await_saw("asked")
+        refused = other.turn("[[text]] in between")
+        assert "drives it in the middle of a turn; say it again once that turn has ended" in str(refused.result)
+        assert refused.kinds[-1] == "result" and "text" not in refused.kinds
+        one.allow()
+        assert one.rest_of_turn(begin).result["text"] == REPLY_AFTER_TOOL
+        assert other.turn("[[text]] and again").result["text"] == REPLY
+        one.disconnect()
+        other.disconnect()
+        assert session.alive and (place.folder / "driven.txt").exists()
+
+
 @cells([PYTHON, TYPESCRIPT], asks=True)
 def test_the_hook_of_a_clients_process_judges_and_nothing_runs_unjudged_when_it_has_gone(
     client: SdkClient, cli: Cli, place: Place
