@@ -300,7 +300,7 @@ class Attached:
         *,
         own: bool,
     ) -> int:
-        from shim.bridge.attach.frontend import Frontend
+        from shim.bridge.attach.frontend import Frontend, driven_by
         from shim.bridge.attach.loop import AttachLoop
         from shim.channels.stdout import Output, Stdout
 
@@ -309,7 +309,8 @@ class Attached:
         frontend = Frontend(self._wants(), one.session, fresh_uuid, asked=asked, servers=inside)
         frontend.framed(link.welcome)
         if frontend.busy and (frontend.others_drive or not asked):
-            raise BusyError(BUSY.format(id=one.id))
+            why = f" {driven_by(frontend.driver)}." if frontend.others_drive else ""
+            raise BusyError(BUSY.format(id=one.id) + why)
         if not own:
             await self._narrow(one, link, frontend)
         output = Output(streams.output_format, verbose=streams.verbose, stdout=Stdout())

@@ -336,8 +336,13 @@ class Frontend:
         self.complaints.append(f"{text}; the line was skipped\n")
 
 
+def driven_by(driver: object) -> str:
+    """Who drives the session, and when it takes a message."""
+    return OTHERS.format(driver=printable(str(driver)))
+
+
 def _why(refused: Mapping[str, Any]) -> str:
     """Why the host refuses a frame, in words for who knows nothing of frames."""
     if refused.get("reason") == "not-driver" and refused.get("driver"):
-        return OTHERS.format(driver=printable(str(refused["driver"])))
+        return driven_by(refused["driver"])
     return str(refused.get("text") or refused.get("reason"))

@@ -266,6 +266,7 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
         copy = registry.alive(one.session, living.variables)
     assert done.status == 1 and done.stderr.startswith(f"Error: That session is running in the background ({one.id}). ")
     assert done.result["is_error"] and done.result["errors"][0].startswith("Error: That session is running")
+    assert "drives it in the middle of a turn; say it again once that turn has ended." in done.result["errors"][0]
     assert (text.status, text.stdout) == (1, b"") and copy
     assert [line["result"] for line in results(done)[:-1]] == []
 
