@@ -27,6 +27,10 @@ files.parsed = profile_files.parsed = functools.cache(files.parsed)  # and its T
 typer.main.get_command = functools.cache(typer.main.get_command)  # the parser of all commands is made once
 guard.LEAVE_SECONDS = PATIENCE  # in this process: a guard that nobody waited for is a warning in some other test
 
+# The tests are written for a terminal of their own, or for none; that of whoever runs them is neither.
+for name in ("TERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
+    os.environ.pop(name, None)
+
 # Under nohup, or in a shell's background: a handler, unlike SIG_IGN, is not inherited by what the tests start.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
