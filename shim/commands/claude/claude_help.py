@@ -26,6 +26,8 @@ DOES = {
     "resume": "resume a session",
     "continue_last": "resume the last session of this directory",
     "fork_session": "resume under a new id",
+    "resume_session_at": "resume up to this message, where the vendor can",
+    "resume_drops_turn": "resume up to the turn of this message, where the vendor can",
     "no_session_persistence": "keep no session",
     "background": "let the session run on its own, and return: `shim help bridge`",
     "name": "what people call the session",
