@@ -45,7 +45,6 @@ function dropQuestion(id) {
 function countQuestions() {
   const all = [...questions.values()];
   all.forEach((entry, at) => (entry.node.querySelector(".count").textContent = all.length > 1 ? `${at + 1} of ${all.length}` : ""));
-  document.body.classList.toggle("asking", all.length > 0);
   holdAnswers();
 }
 
