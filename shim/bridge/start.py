@@ -28,7 +28,8 @@ from shim.process.environment import working_directory
 PROTOCOL = 1  # of the facts and the frames
 STDERR = "stderr.log"
 STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more is cut by its host
-FILES = ("settings", "system_prompt_file", "append_system_prompt_file", "shim_config")  # flags that may name a file
+# Flags that may name a file; the servers' one may name several.
+FILES = ("settings", "mcp_config", "system_prompt_file", "append_system_prompt_file", "shim_config")
 NAME_CHARACTERS = 80  # of a session that has no name of its own: the beginning of its prompt
 
 _started: list[int] = []  # hosts of ours, which become zombies when they end before us
@@ -156,19 +157,23 @@ def begun_with(one: Registered) -> Invocation:
     return parse([str(word) for word in (registry.read_start(one.folder) or {}).get("arguments") or ()])
 
 
-def check_files(one: Registered, begun: Invocation, asked: Invocation | None = None) -> None:
+def check_files(
+    one: Registered, begun: Invocation, asked: Invocation | None = None, fields: Sequence[str] = FILES
+) -> None:
     """FrontendError for a file that a session was begun with and that is gone: it may have forbidden something.
 
     What is `asked` now takes the place of it, except for servers, which are more of them.
     """
-    said = [(field, begun.flag(field)) for field in FILES if not (asked and asked.flag(field))]
-    for field, name in (*said, *(("mcp_config", name) for name in begun.configuration.mcp_config)):
-        path = os.path.join(str(one.facts["cwd"]), name or "")
-        if name and not name.lstrip().startswith("{") and not os.path.exists(path):
-            raise FrontendError(
-                f"the session {one.session} was begun with --{field.replace('_', '-')}, whose file {path} is gone",
-                hint="put it back: a session goes on with what it was begun with",
-            )
+    for field in fields:
+        said = begun.flag(field)
+        names = said if isinstance(said, tuple) else () if asked and asked.flag(field) else (said,)
+        for name in filter(None, names):
+            path = os.path.join(str(one.facts["cwd"]), name)
+            if not name.lstrip().startswith("{") and not os.path.exists(path):
+                raise FrontendError(
+                    f"the session {one.session} was begun with --{field.replace('_', '-')}, whose file {path} is gone",
+                    hint="put it back: a session goes on with what it was begun with",
+                )
 
 
 def reap() -> None:

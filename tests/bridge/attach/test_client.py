@@ -480,3 +480,13 @@ def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_nam
     done = living.claude("-p", "two", "--resume", one.session, *STREAM, **BRIDGE)
     assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(done.result)
     assert living.now(one).alive == lives
+
+
+def test_a_living_session_is_joined_though_the_file_of_its_servers_is_gone(living):
+    """It has them already; a program may write such a file for one start alone."""
+    file = living.box.cwd / "servers.json"
+    file.write_text('{"mcpServers": {}}')
+    one, _ = begun(living, "--mcp-config", "servers.json")
+    file.unlink()
+    done = living.claude("-p", "two", "--resume", one.session, *STREAM)
+    assert (done.status, done.result["result"]) == (0, "Second."), done
