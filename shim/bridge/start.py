@@ -30,6 +30,7 @@ STDERR = "stderr.log"
 STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more is cut by its host
 # Flags that may name a file; the servers' one may name several.
 FILES = ("settings", "mcp_config", "system_prompt_file", "append_system_prompt_file", "shim_config")
+SOON_SECONDS = 0.2  # from the name of a socket to its first answer, where another process begins a host just now
 NAME_CHARACTERS = 80  # of a session that has no name of its own: the beginning of its prompt
 
 _started: list[int] = []  # hosts of ours, which become zombies when they end before us
@@ -93,7 +94,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         held = lock.take(folder)
         if held is None:
             raise LivingError(session)
-        listening = _listen(folder)
+        listening = _listen(folder, held)
         facts = _facts(session, folder, wanted)
         registry.write_start(folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]})
         registry.write_facts(folder, facts)
@@ -185,8 +186,20 @@ def reap() -> None:
         _started.remove(pid)
 
 
-def _listen(folder: str) -> socket.socket:
-    """The socket of a new life. The lock is ours, so the name of another socket is a dead host's."""
+def _listen(folder: str, held: Held) -> socket.socket:
+    """The socket of a new life. OSError (EADDRINUSE) where another start was sooner.
+
+    The lock is ours, so the name of another socket is a dead host's. Where there are no locks, whoever has the name
+    first has the session, and a name is a dead host's if nobody answers for a while.
+    """
+    if not held.sure:
+        with suppress(OSError):
+            return sockets.listen(folder)
+        deadline = time.monotonic() + SOON_SECONDS
+        while time.monotonic() < deadline:
+            if sockets.answers(folder):
+                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            time.sleep(lock.LOOK_SECONDS)
     sockets.remove(folder)
     return sockets.listen(folder)
 
