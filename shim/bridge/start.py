@@ -195,11 +195,11 @@ def _listen(folder: str, held: Held) -> socket.socket:
     if not held.sure:
         with suppress(OSError):
             return sockets.listen(folder)
-        deadline = time.monotonic() + SOON_SECONDS
-        while time.monotonic() < deadline:
-            if sockets.answers(folder):
-                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        found, deadline = sockets.identity(folder), time.monotonic() + SOON_SECONDS
+        while time.monotonic() < deadline and not sockets.answers(folder):
             time.sleep(lock.LOOK_SECONDS)
+        if sockets.answers(folder) or sockets.identity(folder) != found:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     sockets.remove(folder)
     return sockets.listen(folder)
 

@@ -1,6 +1,7 @@
 """Starting hosts: at once, twice, many, again, and where none can be started."""
 
 import errno
+import fcntl
 import os
 import select
 import signal
@@ -33,9 +34,22 @@ def test_without_a_prompt_it_waits_for_one(hosts):
     assert (one.facts["state"], one.facts["needs"]) == ("blocked", "send a prompt to start")
 
 
-def test_of_two_starts_of_a_session_one_wins(hosts, monkeypatch):
+@pytest.mark.parametrize("locks", [True, False], ids=["locks", "no-locks"])
+def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch, locks):
+    def refuse(descriptor, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if not locks:
+        monkeypatch.setattr(fcntl, "flock", refuse)
     monkeypatch.setattr(lock, "TAKE_SECONDS", 0.2)
-    outcomes = []
+    take, together, outcomes = lock.take, threading.Barrier(8, timeout=PATIENCE), []
+
+    def take_together(folder):
+        held = take(folder)
+        together.wait()
+        return held
+
+    monkeypatch.setattr(lock, "take", take_together)
 
     def begin():
         try:
