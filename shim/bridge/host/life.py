@@ -29,9 +29,11 @@ from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
 from shim.core.policy.policy import BYPASS
 
-TICK_SECONDS = 1.0  # between two looks at the time
-# Of the time that a question may wait: the hub settles it a little before the conversation would, so that one does.
+TICK_SECONDS = 1.0  # between two looks at the time, at most
+# Of the time that a question may wait: the hub settles it a little before the conversation would, so that one does. It
+# looks at the time twice in between.
 PATIENCE, EARLIER_SECONDS = 0.9, 10.0
+SHORTEST_SECONDS = 0.01  # between two looks, however short the time to answer is
 LOG = "log"
 STOPPED, IDLE, OVER = "stopped", "idle", "ended"
 DISPLACED = "its folder was removed, or another host has taken its place"
@@ -93,6 +95,8 @@ class Life:
         )
         permissions = start.invocation.permissions
         patience = settings.timeout("permission_timeout", start.vendor.name, start.vendor.timeouts)
+        question_seconds = max(PATIENCE * patience, patience - EARLIER_SECONDS)
+        self._tick_seconds = max(SHORTEST_SECONDS, min(TICK_SECONDS, (patience - question_seconds) / 2))
         hub = Hub(
             Session(
                 session,
@@ -105,7 +109,7 @@ class Life:
                 version=__version__,
                 bypass=permissions.skip_permissions or permissions.allow_skip_permissions or start.mode == BYPASS,
                 answers=settings.bridge.answers,
-                question_seconds=max(PATIENCE * patience, patience - EARLIER_SECONDS),
+                question_seconds=question_seconds,
                 frame_bytes=settings.max_inbound_bytes,
             ),
             generation=generation,
@@ -163,7 +167,7 @@ class Life:
     async def _tick(self) -> None:
         """Look at the time: for the hub, for our stderr, and whether anybody needs us."""
         while True:
-            await anyio.sleep(TICK_SECONDS)
+            await anyio.sleep(self._tick_seconds)
             self.runner.hub.tick()
             self.runner.settle()
             self.runner.tick()
