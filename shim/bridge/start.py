@@ -30,6 +30,7 @@ STDERR = "stderr.log"
 STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more is cut by its host
 # Flags that may name a file; the servers' one may name several.
 FILES = ("settings", "mcp_config", "system_prompt_file", "append_system_prompt_file", "shim_config")
+GOING_SECONDS = 12.0  # for a host that has said its end to be gone: a recording of it may be written for 10 s
 SOON_SECONDS = 0.2  # from the name of a socket to its first answer, where another process begins a host just now
 NAME_CHARACTERS = 80  # of a session that has no name of its own: the beginning of its prompt
 
@@ -91,7 +92,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
     wanted = _still_a_copy(wanted, folder)
     held, listening = None, None
     try:
-        held = lock.take(folder)
+        held = _lock(folder)
         if held is None:
             raise LivingError(session)
         listening = _listen(folder, held)
@@ -184,6 +185,17 @@ def reap() -> None:
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 continue
         _started.remove(pid)
+
+
+def _lock(folder: str) -> Held | None:
+    """The lock for a host of ours; None while another one lives. One that has said its end is waited for: it is listed
+    as ended, and is gone in a moment."""
+    deadline = time.monotonic() + GOING_SECONDS
+    while (held := lock.take(folder)) is None and time.monotonic() < deadline:
+        facts = registry.read_facts(folder)
+        if facts is None or not registry.over(facts):
+            break
+    return held
 
 
 def _listen(folder: str, held: Held) -> socket.socket:

@@ -170,6 +170,19 @@ def test_a_start_that_was_slower_where_there_are_no_locks_says_so(hosts, monkeyp
         hosts.start(session=SESSION)
 
 
+def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gone(hosts, monkeypatch):
+    """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
+    monkeypatch.setattr(lock, "TAKE_SECONDS", 0.05)
+    one = hosts.start(session=SESSION)
+    ask_once(one.session, [{"kind": "end"}], hosts.environment)
+    held = lock.take(hosts.ended(one).folder)
+    going = threading.Timer(0.5, os.close, (held.descriptor,))
+    going.start()
+    assert not registry.glance(SESSION, hosts.environment).alive
+    assert respawn(one, hosts.environment).facts["generation"] == 2
+    going.join()
+
+
 def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
     found = []
     threads = [threading.Thread(target=lambda: found.append(hosts.start())) for _ in range(12)]
