@@ -331,19 +331,19 @@ class Attached:
         if less.unheeded:
             tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
         patient = link.patient
+
+        async def narrow(what: str, **frame: object) -> None:
+            if why := await patient(_answered(link, frontend, {"kind": "narrow", **frame})):
+                raise FrontendError(NARROWER.format(id=one.id, what=f"{what}: {why}"), hint=INSTEAD.format(id=one.id))
+
         if less.mode:
             now = str(welcome.get("mode") or mode)
             held = narrowest((less.mode, now))
             frontend.turns.begun_with = held if held != now else ""  # of what does not change nobody is told
-            error = await patient(_answered(link, frontend, {"kind": "narrow", "mode": less.mode}))
-            if error:
-                what = f"the permission mode {less.mode}: {error}"
-                raise FrontendError(NARROWER.format(id=one.id, what=what), hint=INSTEAD.format(id=one.id))
+            await narrow(f"the permission mode {less.mode}", mode=less.mode)
+            frontend.turns.mode = held  # the line that says so comes behind the answer, maybe later
         if less.rules:
-            error = await patient(_answered(link, frontend, {"kind": "narrow", "deny": less.deny, "ask": less.ask}))
-            if error:
-                what = f"{', '.join(less.sources)}: {error}"
-                raise FrontendError(NARROWER.format(id=one.id, what=what), hint=INSTEAD.format(id=one.id))
+            await narrow(", ".join(less.sources), deny=less.deny, ask=less.ask)
         if less.model and (error := await patient(_ask(link, frontend, {"subtype": "set_model", "model": less.model}))):
             tell(f"--model has no effect on the session {one.id}: {error}\n")
 

@@ -394,6 +394,29 @@ def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(living):
     assert b"has no way to join" in said.stdout and living.now(one).alive
 
 
+# A host that answers who asks for another mode, and has not said the line about it yet.
+LATE = """
+import sys
+if any("bridge.host" in word for word in sys.orig_argv):
+    from shim.core.bridge.hub import Hub
+    said = Hub.said
+    def late(self, data):
+        said(self, b"".join(line for line in data.splitlines(True) if b'"subtype":"status"' not in line))
+    Hub.said = late
+"""
+
+
+def test_a_narrower_mode_is_told_though_the_host_has_only_answered(living, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(LATE)
+    living.environment["PYTHONPATH"] = str(tmp_path)
+    living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
+    one, _ = begun(living)
+    with talk(living, "--resume", one.session, "--permission-mode", "plan") as running:
+        running.say(request("r1", "initialize"))
+        done = running.hang_up()
+    assert responses(done)["r1"]["response"]["current_permission_mode"] == "plan"
+
+
 def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began_in(living):
     gate = living.box.gate()
     slow = (["hear", "two"], ["out", ndjson(INIT, says("Begun."))], ["wait", gate.path], turn("Second."))
