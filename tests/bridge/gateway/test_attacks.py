@@ -416,11 +416,11 @@ def test_the_next_request_of_a_connection_has_its_own_time(web, monkeypatch):
 def read_answer(link):
     said = b""
     while b"\r\n\r\n" not in said:
-        said += link.recv(65536)
+        said += link.recv(65536) or pytest.fail("it was closed")
     head, _, body = said.partition(b"\r\n\r\n")
     (length,) = (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
     while len(body) < length:
-        body += link.recv(65536)
+        body += link.recv(65536) or pytest.fail("it was closed")
     return head
 
 

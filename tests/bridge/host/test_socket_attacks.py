@@ -142,7 +142,7 @@ def test_ten_thousand_connections_leave_nothing(hosts):
 
         def flood():
             for _ in range(2500 if sweeps.full else 250):
-                with raw(one) as link:
+                with raw(one) as link, suppress(ConnectionError):  # where it is full it may have closed already
                     link.send(b"{")
 
         threads = [threading.Thread(target=flood) for _ in range(4)]
