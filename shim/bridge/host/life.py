@@ -179,6 +179,8 @@ class Life:
                 self._used = time.monotonic()
             elif time.monotonic() - self._used >= self._idle_seconds:
                 self.why = IDLE
+                self.runner.hub.close(IDLE)  # who comes from now on is told so, and begins it again
+                self.runner.settle()
                 self.source.close()
 
     async def _tidy(self) -> None:

@@ -62,7 +62,7 @@ class Conversation:
         self.situation = Situation()
         self.initialize: Any = None
         self.init: Any = None
-        self.ended = False
+        self.ended = ""  # why the session is over
         self.ceilings = Ceilings(session.mode)
         self.waiting: dict[str, int] = {}
         self.senders: dict[str, tuple[Client, str]] = {}

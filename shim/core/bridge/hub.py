@@ -72,7 +72,9 @@ class Hub:
 
     def joined(self, client: int) -> None:
         """Somebody has connected. `client` is a number of the host's that never comes again."""
-        self._it.audience.join(client, self._clock())
+        joined = self._it.audience.join(client, self._clock())
+        if self._it.ended:
+            self._it.audience.drop(joined, self._it.ended)
 
     def heard(self, client: int, raw: bytes) -> None:
         """A line of a client, without its newline."""
@@ -175,7 +177,7 @@ class Hub:
         it = self._it
         if it.ended:
             return
-        it.ended = True
+        it.ended = reason
         it.settle_all(None, "ended", LEFT)
         it.situation.end(failed, messages=bool(it.waiting))
         it.changed()

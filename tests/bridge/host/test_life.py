@@ -153,6 +153,26 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
     assert now.facts["state"] == "done"
 
 
+NEVER_GONE = """
+import sys
+from shim.bridge.host.ends import HubSource
+HubSource.close = lambda self: None
+from shim.bridge.host.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(hosts, monkeypatch):
+    """Its agent may take seconds to go: a message would be lost in them."""
+    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", NEVER_GONE])
+    settings(hosts, "bridge_idle = 0.5\n")
+    one = hosts.start("hi")
+    now = hosts.wait_until(one, lambda now: (now.facts["state"], now.facts["status"]) == ("done", None))
+    with pytest.raises(HostGoneError) as gone:
+        hosts.link(one)
+    assert now.alive and gone.value.reason == life.IDLE
+
+
 def test_a_question_keeps_a_session_alive_without_anybody(box, hosts, talking):
     settings(hosts, "bridge_idle = 0.5\n")
     one = talking(asking_child(box, returns("done")))

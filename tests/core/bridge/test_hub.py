@@ -407,6 +407,14 @@ def test_the_end_denies_and_says_so():
     assert play.dropped == {1: "stopped"} and play.facts["state"] == "stopped"
 
 
+def test_who_comes_behind_the_end_is_told_so_and_not_heard():
+    play = Play()
+    play.hub.close("idle")
+    assert play.join(1) == [{"kind": "bye", "reason": "idle"}]
+    play.say(1, "message", id="m", message=user("hi"))
+    assert play.stdin == [] and play.dropped == {1: "idle"}
+
+
 def test_a_client_that_was_slow_learns_what_was_asked_and_settled_meanwhile():
     play = Play()
     play.join(1)
