@@ -24,7 +24,8 @@ BATCH_BYTES = 1024 * 1024  # that are encoded at most before they are written
 # At our end the queue is written and the file swept: while that makes progress, and until we are told to end (the SDKs
 # send SIGTERM 2 to 5 s after they closed our stdin).
 CLOSE_SECONDS = 10.0
-STUCK_SECONDS = 0.5
+STUCK_SECONDS = 0.5  # without a step: so many looks, because on a busy machine nobody gets on meanwhile
+AT_WORK_SECONDS = 0.02  # of the processor's time: whoever cleans a long text is not stuck, and our looks cost less
 LEAVE_SECONDS = 0.5  # from the moment we are told to end
 LOOK_SECONDS = 0.02
 GIVE_UP_SECONDS = 0.2  # for a sweep to remove its unfinished file
@@ -108,14 +109,14 @@ class CastWriter:
     def finish(self, stopped: Callable[[], bool]) -> None:
         """Wait for the rest, as far as the disk takes it in time; `stopped` says whether we were told to end."""
         deadline = time.monotonic() + CLOSE_SECONDS
-        steps, moved = -1, time.monotonic()
+        steps, worked, looks = -1, 0.0, 0
         while not self.done.wait(LOOK_SECONDS):
-            now = time.monotonic()
-            if steps != self._queue.steps:
-                steps, moved = self._queue.steps, now
+            now, looks = time.monotonic(), looks + 1
+            if steps != self._queue.steps or time.process_time() - worked > AT_WORK_SECONDS:
+                steps, worked, looks = self._queue.steps, time.process_time(), 0
             if stopped():
                 deadline = min(deadline, now + LEAVE_SECONDS)
-            if now > deadline or now - moved > STUCK_SECONDS:
+            if now > deadline or looks > STUCK_SECONDS / LOOK_SECONDS:
                 self._give_up()
                 break
         self.hurry = True

@@ -107,6 +107,23 @@ def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, mo
     assert capfd.readouterr().err == ""
 
 
+def test_a_long_text_that_is_still_cleaned_is_no_slow_disk(record, capfd, monkeypatch):
+    monkeypatch.setattr(cast_writer, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(cast_writer, "CLOSE_SECONDS", PATIENCE)
+    begun = threading.Event()
+
+    def busy(file, data):
+        until = time.thread_time() + (0 if begun.is_set() else 0.7)
+        begun.set()
+        while time.thread_time() < until:
+            pass
+        return os.write(file, data)
+
+    recorder = record(busy)
+    assert begun.wait(10)
+    assert recorder.close() and record.read()[0].ended and capfd.readouterr().err == ""
+
+
 def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, monkeypatch):
     monkeypatch.setattr(cast_writer, "STUCK_SECONDS", 1000)
     monkeypatch.setattr(cast_writer, "LEAVE_SECONDS", 0.01)
