@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench_bridge import Place
+from box import Box, Gate
 from browser import DESKTOP, Browser
 from hosting import Hosting
 from page_driving import ENTER, Page, Served
@@ -20,6 +22,23 @@ from shim.bridge.registry import Registered
 pytestmark = pytest.mark.e2e
 full = pytest.mark.full  # of each kind one or two are tried always
 SECONDS = 30.0
+# The program of the demo vendor without its pauses. It stands still at a gate behind the first event of a kind.
+STANDS_STILL = """
+from shim.commands.turn import demo_child as it
+
+whole, waits = it.session, [{kind!r}]
+
+def session(*words):
+    for event in whole(*words):
+        yield event
+        if event["type"] in waits:
+            waits.clear()
+            with open({gate!r}, "rb", buffering=0) as file:
+                file.read(1)
+
+it.session, it.PAUSE, it.THOUGHT = session, 0, 0
+it.main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +50,22 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def hosting(tmp_path: Path) -> Iterator[Hosting]:
-    hosting = Hosting(tmp_path)
+    hosting = Hosting(tmp_path / "hosts")
     yield hosting
     hosting.close()
+
+
+@pytest.fixture
+def halfway(hosting: Hosting, box: Box) -> Callable[[str], Gate]:
+    """Have each turn stand still behind its first event of a kind, until the gate is opened for it."""
+
+    def stand_still(kind: str) -> Gate:
+        gate, code = box.gate(), box.path / "stands_still.py"
+        code.write_text(STANDS_STILL.format(kind=kind, gate=gate.path))
+        hosting.environment["SHIM_BIN"] = box.program("demo-child", f'exec {sys.executable} -P {code} "$@"\n')
+        return gate
+
+    return stand_still
 
 
 @pytest.fixture
@@ -87,15 +119,20 @@ def said(page: Page, words: str) -> None:
     page.browser.press(ENTER)
 
 
-def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, hosting):
+def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, hosting, halfway):
+    gate = halfway("text")
+    page.web.kill()
+    page.web.start()  # with the vendor that stands still
     browser.press("n")
     browser.wait(lambda: page.focused() == "prompt")
     browser.press("make greet.py nicer")
     browser.run("find('vendor').value = 'demo'; find('cwd').value = arguments[0]", str(hosting.cwd))
     browser.click("form.begin .strong")
     browser.wait(lambda: browser.run("return shown.live && shown.live.length > 0"))  # it is streamed
+    gate.open()
     idle(page)
     assert "3 passed" in page.text("#steps") and "+def greet(name: str)" in page.text("#steps")
+    gate.open()
     said(page, "and now the docs")
     idle(page, 2)
     page.shows("Idle", "#chip")
@@ -103,21 +140,26 @@ def test_a_turn_is_started_watched_and_followed_by_the_next_one(page, browser, h
 
 
 @full
-def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting):
+def test_an_interrupt_ends_the_turn_and_not_the_session(page, browser, hosting, halfway):
+    gate = halfway("result")
     begun(page, hosting)
     browser.wait(lambda: browser.find("#interrupt").is_displayed())
     browser.click("#interrupt")
     page.shows("interrupted", "#steps")
+    for _ in range(2):  # who was interrupted may take one
+        gate.open()
     said(page, "go on then")
     idle(page, 2)
 
 
-def test_the_network_goes_and_comes_back(page, browser, hosting):
+def test_the_network_goes_and_comes_back(page, browser, hosting, halfway):
+    gate = halfway("result")
     begun(page, hosting)
     browser.wait(lambda: page.steps())
     browser.offline(True)
     page.shows("Reconnecting", "#line")
     page.write("typed meanwhile")
+    gate.open()
     hosting.wait_until(hosting.now(begun_last(hosting)), lambda now: now.facts["status"] == "idle")
     assert not browser.all("#steps .result")
     browser.offline(False)
@@ -136,19 +178,23 @@ def begun_last(hosting: Hosting) -> Registered:
 
 
 @pytest.mark.parametrize("when", ["in-mid-turn", pytest.param("between-turns", marks=full)])
-def test_the_server_is_killed_and_comes_back(page, browser, hosting, when):
+def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, when):
+    gate = halfway("result")
     one = begun(page, hosting)
     if when == "between-turns":
+        gate.open()
         idle(page)
     page.web.kill()
     page.shows("Reconnecting", "#line")
     page.write("while it was away")
     browser.press(ENTER)
     page.shows("Your message is still here", "#failed")
+    gate.open()
     hosting.wait_until(one, lambda now: now.facts["status"] == "idle")
     page.web.start()
     idle(page)
     browser.wait(lambda: not browser.find("#line").is_displayed())
+    gate.open()
     browser.click("#send")
     idle(page, 2)
     assert sum("while it was away" in step for step in page.steps()) >= 1
@@ -167,8 +213,10 @@ def all_was_seen(page: Page, hosting: Hosting, one: Registered) -> bool:
 
 
 @pytest.mark.parametrize("when", ["in-mid-turn", "all-was-seen"])
-def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting, when):
+def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting, halfway, when):
+    gate = halfway("result")
     one = begun(page, hosting)
+    gate.open()
     idle(page)
     before = told(page)
     if when == "in-mid-turn":
@@ -181,6 +229,8 @@ def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting
     page.shows("Failed", "#chip")
     assert browser.find("#over").is_displayed()
     assert told(page)[: len(before)] == before
+    for _ in range(2):  # who was killed may take one
+        gate.open()
     said(page, "and go on")
     browser.wait(lambda: browser.all("#chip.works") or browser.all("#chip.idle"))
     browser.wait(lambda: "and go on" in page.text("#steps") and browser.all("#chip.idle"))
