@@ -60,7 +60,8 @@ def test_a_client_goes_on_with_a_session_that_began_in_the_background(
         assert turn.result["text"] == again.result["text"] == REPLY
         assert turn.init["session"] == session.uuid
         assert "the first words" in json.dumps(service.asked("text")[-1].messages)
-        assert children and session.children() == children, "the same process of the vendor's has answered"
+        assert set(session.children()) <= set(children), "the same process of the vendor's has answered"
+        assert session.children()
 
 
 @cells([PYTHON, TYPESCRIPT], asks=True)
@@ -117,7 +118,7 @@ def test_a_session_stays_when_its_frontend_leaves_and_another_one_goes_on_with_i
     second = client.connect(place, resume=session.uuid)
     turn = second.turn("[[text]] and again")
     second.disconnect()
-    assert turn.result["text"] == REPLY and session.children() == children
+    assert turn.result["text"] == REPLY and set(session.children()) <= set(children)
     session.stop()
 
 

@@ -96,11 +96,11 @@ def test_the_short_id_resumes_a_session_as_its_uuid_does(living):
 )
 def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(living, flags, shown):
     one, _ = begun(living)
-    pid = living.children(one)
+    before = living.children(one)
     done = living.claude("-p", "two", "--resume", one.session, *flags)
     assert (done.status, done.stderr) == (0, "")
     assert shown in done.stdout and b"First." not in done.stdout
-    assert living.now(one).alive and living.children(one) == pid
+    assert living.now(one).alive and living.children(one) and set(living.children(one)) <= set(before)
 
 
 def test_the_last_session_of_the_folder_is_continued_where_it_lives(living):
