@@ -199,20 +199,20 @@ CALLING = {"type": "assistant", "message": {"id": "a", "model": "m1", "content":
 @pytest.mark.parametrize(
     ("said", "results", "reason"),
     [
-        ("", [True], "claude said nothing for 0.6 s (idle_timeout)"),
-        (ndjson(INIT) + ODD, [True], "claude said nothing for 0.6 s (idle_timeout)"),
-        (TURN, [False, True], "claude said nothing for 0.6 s (idle_timeout)"),
+        ("", [True], "claude said nothing for 2 s (idle_timeout)"),
+        (ndjson(INIT) + ODD, [True], "claude said nothing for 2 s (idle_timeout)"),
+        (TURN, [False, True], "claude said nothing for 2 s (idle_timeout)"),
         (
             ndjson(INIT, CALLING),
             [True],
-            "claude said nothing for 0.6 s (tool_timeout) while these calls were open: Bash",
+            "claude said nothing for 2 s (tool_timeout) while these calls were open: Bash",
         ),
     ],
     ids=["nothing at all", "in a turn", "in the next turn", "with a call open"],
 )
 def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason):
     lifeline = box.lifeline()
-    box.settings("idle_timeout = 0.6\ntool_timeout = 0.6\n")
+    box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     with talk(box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])) as running:
         lifeline.wait_for("child")
         running.say(user("one"))
@@ -229,7 +229,7 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["answered", "taken back"])
 def test_one_question_less_is_no_reason_to_hurry_about_the_other(box, talk, cancelled):
-    box.settings("idle_timeout = 0.6\ntool_timeout = 0.6\n")
+    box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     asked = "".join(
         f'{{"type":"control_request","request_id":"{identity}","request":{{"subtype":"can_use_tool"}}}}\n'
         for identity in ("q1", "q2")
@@ -247,7 +247,7 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(box, talk, canc
         if not cancelled:
             running.say({"type": "control_response", "response": {"request_id": "q1"}})
         with pytest.raises(subprocess.TimeoutExpired):
-            running.process.wait(timeout=1)
+            running.process.wait(timeout=2.5)
         running.say({"type": "control_response", "response": {"request_id": "q2"}})
         done = running.hang_up()
     assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
@@ -255,7 +255,7 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(box, talk, canc
 
 @pytest.mark.parametrize("asked", [False, True], ids=["between two turns", "while a person is asked"])
 def test_a_silence_that_nobody_waits_in_does_not_end(box, talk, asked):
-    box.settings("idle_timeout = 0.6\ntool_timeout = 0.6\n")
+    box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
     first = ndjson(INIT, CALLING) + question if asked else TURN
     mark = "control_response" if asked else "two"
@@ -266,7 +266,7 @@ def test_a_silence_that_nobody_waits_in_does_not_end(box, talk, asked):
         running.say(user("one"))
         running.read_until(b'"control_request"' if asked else b'"type": "result"')
         with pytest.raises(subprocess.TimeoutExpired):
-            running.process.wait(timeout=1)
+            running.process.wait(timeout=2.5)
         running.say({"type": "control_response", "response": {"request_id": "q"}} if asked else user("two"))
         done = running.hang_up()
     assert done.status == 0
