@@ -10,7 +10,7 @@ import typer
 
 from shim.bridge import registry
 from shim.bridge.answering import decided
-from shim.bridge.link import HostGoneError, NoAnswerError, ask_once, connect_blocking
+from shim.bridge.link import ANSWER_SECONDS, HostGoneError, NoAnswerError, ask_once, connect_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.start import LivingError, respawn
 from shim.channels.stamps import fresh_uuid
@@ -22,7 +22,7 @@ from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.account import printable
 from shim.story.terminal.console import AsJson, print_json, say
 
-LOOK_SECONDS = 2.0  # for a host to say what it asks: one that is stopped must not keep the others from being listed
+LOOK_SECONDS = 2.0  # for a host to say what it asks in a list: one that is stopped must not keep the others from it
 Session = Annotated[str, typer.Argument(metavar="ID", help="The id, its beginning, or a part of the name.")]
 WHAT_CHARACTERS = 160  # of a question, where several are listed to choose from
 DECISIONS = ("allow", "deny")
@@ -166,13 +166,13 @@ def _done(one: Registered, heard: Sequence[Mapping[str, Any]], way: str) -> None
 
 def open_questions(one: Registered) -> dict[str, Mapping[str, Any]]:
     """The questions that wait in a session: id → the body of Claude's request. ShimError where nobody says so."""
-    return {question: came["request"] for question, came in _asked(one)}
+    return {question: came["request"] for question, came in _asked(one, ANSWER_SECONDS)}
 
 
-def _asked(one: Registered) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with connect_blocking(one.session, os.environ, role=WATCH, seconds=LOOK_SECONDS, replay=False) as link:
+def _asked(one: Registered, seconds: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with connect_blocking(one.session, os.environ, role=WATCH, seconds=seconds, replay=False) as link:
         left = set(link.welcome.get("questions") or ())
-        for came in link.frames(LOOK_SECONDS) if left else ():
+        for came in link.frames(seconds) if left else ():
             if came["kind"] == "question" and came["question"] in left:
                 yield came["question"], came
             if came["kind"] in ("question", "settled"):
@@ -223,7 +223,8 @@ def _report(one: Registered) -> dict[str, Any]:
     questions: list[dict[str, Any]] | None = []
     if one.alive and (facts.get("waitingFor") or facts["state"] == "blocked"):
         try:
-            questions = [{key: came[key] for key in ("question", "at", "request")} for _, came in _asked(one)]
+            asked = _asked(one, LOOK_SECONDS)
+            questions = [{key: came[key] for key in ("question", "at", "request")} for _, came in asked]
         except ShimError:
             questions = None
     keys = (

@@ -1,12 +1,15 @@
 """`shim bridge list|say|answer|stop`, with a vendor that asks about its call."""
 
 import json
+import os
+import signal
 import threading
 
 import pytest
 from box import ndjson
 from hosting import until, until_result
 
+from shim.commands.bridge import acts
 from shim.commands.bridge.acts import what
 from shim.commands.bridge.meant import UNLISTED
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
@@ -117,6 +120,16 @@ def test_who_comes_too_late_is_told_who_was_first(desk, asking):
     assert (first.status, second.status, second.stdout) == (0, 1, b"")
     how = "allow" if first.stdout == b"allowed\n" else "deny"
     assert f"the question was settled already: {how}, by shim bridge answer" in second.stderr
+
+
+def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(desk, asking, monkeypatch):
+    monkeypatch.setattr(acts, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(os, "environ", desk.environment)
+    with desk.halted(asking) as pid:
+        goes_on = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
+        goes_on.start()
+        assert len(acts.open_questions(asking)) == 1
+        goes_on.join()
 
 
 def test_who_comes_much_later_is_told_so_too(desk, asking):

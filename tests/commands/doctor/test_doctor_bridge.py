@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from hosting import until_result
+from hosting import PATIENCE, until_result
 
 from shim.bridge import registry
 from shim.bridge.gateway.tokens import TokenFile
@@ -18,7 +18,8 @@ def test_without_sessions_it_says_how_one_begins(desk):
     assert found.level == NOTE and "`claude --bg PROMPT`" in found.text
 
 
-def test_those_that_live_and_those_whose_host_died_are_told(desk):
+def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
+    monkeypatch.setattr(machine, "WELCOME_SECONDS", PATIENCE)
     ended, died, living = desk.start(), desk.start(), desk.start()
     desk.claude("stop", ended.id)
     pid = desk.wait_until(died, lambda now: now.facts["pid"]).facts["pid"]
