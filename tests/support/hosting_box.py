@@ -1,7 +1,5 @@
 """A box whose sessions live on their own: its vendor, its hosts, and their ends."""
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from hosting import PATIENCE
 from shim.bridge import registry
 from shim.bridge.link import Link, connect_blocking
 from shim.bridge.registry import Registered
+from shim.commands.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
 
 
@@ -82,10 +81,7 @@ class HostingBox:
         return self.wait_until(one, lambda now: not now.alive)
 
     def close(self) -> None:
-        """End every host, and wait until it has gone."""
-        living = [one for one in self.sessions() if one.alive]
-        for one in living:
-            if one.facts["pid"]:
-                os.kill(one.facts["pid"], signal.SIGTERM)
-        for one in living:
-            self.ended(one)
+        """End every host, also those that are not up yet."""
+        deadline, left = time.monotonic() + PATIENCE, self.sessions()
+        while left := stop(left, self.variables):
+            assert time.monotonic() < deadline, left
