@@ -30,6 +30,7 @@ UNPLANNED = NARROWEST_FIRST[1]  # the least that a session is in behind it
 RULES = 1000  # of one client
 SETTINGS = ("effortLevel", "permissions")  # that a client may change in a session that others share
 FLAGS, SAID = "narrow", "apply_flag_settings"  # the doors by which a client brings what it forbids
+MODE = "set_permission_mode"
 DIFFERS = (
     "this host speaks protocol {ours} and the client {theirs}; what both know works, and a new session of the same "
     "version on both sides has all of it"
@@ -169,31 +170,36 @@ class Obedience:
 
     def _mode(self, client: Client, said: Said, mark: str) -> bool:
         self._it.roles.drives(client)
-        self._choose(said, Request(client, mark, "set_permission_mode"))
+        self._choose(said, Request(client, mark, MODE))
         return False
 
     def _choose(self, said: Said, request: Request, body: Said = NO_BODY) -> None:
         """The mode that a driver chooses holds as far as others let it; its own ceiling is its own to lift."""
-        mode, ceilings, client = said.get("mode"), self._it.ceilings, request.client
+        mode, client = said.get("mode"), request.client
         assert client is not None
         self._allowed(mode)
-        undo = self._undo(client, FLAGS, "told_mode")
-        ceilings.chosen = "default" if mode == "manual" else str(mode)
-        self._lift(client)
+        lifted = self._it.ceilings.of(client.number, FLAGS)._replace(mode="")
+        undo = self._change(client, FLAGS, "told_mode", lifted, "default" if mode == "manual" else str(mode))
         self._told(undo, lambda: self._it.tell_mode(request._replace(undo=undo), body))
 
     def _lift(self, client: Client) -> None:
         brought = self._it.ceilings.of(client.number, FLAGS)
         self._it.ceilings.bring(client.number, FLAGS, brought._replace(mode=""))
 
-    def _undo(self, client: Client, door: str, told: str) -> Callable[[], None]:
-        """What puts back what is chosen, and what a client forbids, where the conversation was not told it."""
+    def _change(
+        self, client: Client, door: str, told: str, ceiling: Ceiling, chosen: str | None = None
+    ) -> Callable[[], None]:
+        """Change what a client forbids, and what is chosen. Gives back what undoes it where the conversation was not
+        told; what was changed again meanwhile stays."""
         ceilings, audience = self._it.ceilings, self._it.audience
-        chosen, brought = ceilings.chosen, ceilings.of(client.number, door)
+        before, brought = ceilings.chosen, ceilings.of(client.number, door)
+        now = ceilings.chosen = before if chosen is None else chosen
+        ceilings.bring(client.number, door, ceiling)
 
         def undo() -> None:
-            ceilings.chosen = chosen
-            if client.number in audience.clients:
+            if ceilings.chosen == now:
+                ceilings.chosen = before
+            if client.number in audience.clients and ceilings.of(client.number, door) == ceiling:
                 ceilings.bring(client.number, door, brought)
             setattr(ceilings, told, None)
             self._it.keep()
@@ -214,14 +220,15 @@ class Obedience:
         it.roles.may_drive(client)
         if mode is not None and mode not in NARROWEST_FIRST:
             raise FrameError(f"narrow has `mode`, one of {', '.join(NARROWEST_FIRST)}")
-        undo = self._undo(client, FLAGS, "told_rules" if mode is None else "told_mode")
         more = Ceiling(str(mode)) if mode is not None else Ceiling("", *_rules(said))
-        it.ceilings.bring(client.number, FLAGS, it.ceilings.of(client.number, FLAGS).and_also(more))
-        if mode is not None and it.ceilings.mode != it.ceilings.told_mode:
-            request = Request(client, mark, "set_permission_mode", undo=undo)
+        whole = it.ceilings.of(client.number, FLAGS).and_also(more)
+        undo = self._change(client, FLAGS, "told_rules" if mode is None else "told_mode", whole)
+        # What was told and is not answered yet may still be refused.
+        if mode is not None and (it.ceilings.mode != it.ceilings.told_mode or it.requests.pending(MODE)):
+            request = Request(client, mark, MODE, undo=undo)
             self._told(undo, lambda: it.tell_mode(request))
-        elif mode is None and it.ceilings.rules != it.ceilings.told_rules:
-            request = Request(client, mark, "apply_flag_settings", undo=undo)
+        elif mode is None and (it.ceilings.rules != it.ceilings.told_rules or it.requests.pending(SAID)):
+            request = Request(client, mark, SAID, undo=undo)
             self._told(undo, lambda: it.tell_rules({}, request))
         else:
             return True
@@ -240,9 +247,8 @@ class Obedience:
             what = ", ".join(map(printable, others)) or "permissions"
             raise RefusedError("wider", f"a session that lives takes no settings but deny, ask and effort: {what}")
         passed = {key: settings[key] for key in settings if key == "effortLevel"}
-        undo = self._undo(client, SAID, "told_rules")
-        if given:
-            it.ceilings.bring(client.number, SAID, Ceiling("", *_rules(given)))
+        brought = Ceiling("", *_rules(given)) if given else it.ceilings.of(client.number, SAID)
+        undo = self._change(client, SAID, "told_rules", brought)
         self._told(undo, lambda: it.tell_rules(passed, request._replace(undo=undo)))
 
     def _allowed(self, mode: object) -> None:
@@ -279,9 +285,9 @@ class Obedience:
         if brings and not client.knows("ask"):
             raise RefusedError("bad-frame", "hooks and servers of a client need `ask` in what it knows")
         request = Request(client, mark, body["subtype"], body=True)
-        if body["subtype"] == "set_permission_mode":
+        if body["subtype"] == MODE:
             self._choose(body, request, body)
-        elif body["subtype"] == "apply_flag_settings":
+        elif body["subtype"] == SAID:
             self._settings(client, body.get("settings"), request)
         else:
             self._pass_on(client, body, request)

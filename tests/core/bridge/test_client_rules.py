@@ -166,6 +166,37 @@ def test_what_the_conversation_refuses_to_keep_is_refused_and_takes_nothing_from
     assert rules("Bash") in told(play)
 
 
+def refused(play, error="this vendor keeps no such rule"):
+    """The conversation refuses the oldest request."""
+    play.answer(subtype="error", error=error)
+
+
+def test_what_another_client_was_refused_is_promised_to_nobody():
+    play = two("acceptEdits")
+    for said in ({"deny": ["Odd"]}, {"mode": "plan"}):
+        play.say(1, "narrow", id=f"r{said}", **said)
+        play.say(2, "narrow", id=f"r{said}", **said)
+        play.read(1), play.read(2)
+        refused(play)
+        refused(play)
+        assert [said["reason"] for said in of_kind(play.read(2), "refused")] == ["failed"], said
+        told(play)
+    assert leaves(play, 2) == leaves(play, 1) == []
+
+
+def test_a_refused_change_takes_back_nothing_that_was_said_behind_it():
+    play = two("acceptEdits")
+    play.say(1, "request", id="odd", request=rules("Odd"))
+    play.say(1, "request", id="good", request=rules("Bash"))
+    refused(play)
+    assert told(play)[-1] == rules("Bash")
+    play.say(1, "mode", id="m", mode="auto")
+    play.say(2, "take")
+    play.say(2, "mode", id="m", mode="plan")
+    refused(play)
+    assert told(play)[-1] == mode("plan")
+
+
 def test_settings_that_could_widen_are_not_passed_on():
     play = two()
     for settings in (
