@@ -1,7 +1,8 @@
 """The sessions that live on their own, or did: a folder each in the state directory, its facts and its lock.
 
 `<state>/bridge/<session UUID>/` (0700) has `host.json` (the facts, 0600), `lock` (held by the host for its life),
-`socket`, `start.json` (what a next life needs), `log/` and `stderr.log`. There is no process in the middle: whoever
+`socket`, `start.json` (what a next life needs), `settings.json` (what the host has read of Claude's), `log/` and
+`stderr.log`. There is no process in the middle: whoever
 looks finds them, and tidies what a dead host left.
 """
 
@@ -15,13 +16,16 @@ import orjson
 
 from shim.bridge import lock, sockets
 from shim.core.errors import FrontendError
+from shim.core.policy.carried import read_settings as read_settings_text
+from shim.core.policy.carried import written_settings
+from shim.core.policy.sources import Settled
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import state_directory
 from shim.state.files import NOT_PRIVATE, fault, open_regular, private_directory, replace, write_all
 
-FACTS, START = "host.json", "start.json"
+FACTS, START, SETTINGS = "host.json", "start.json", "settings.json"
 ID_DIGITS = 8  # of a short id: the first of the session's UUID (background page, B1)
 FILE_BYTES = 16 * 1024 * 1024  # of start.json, whose prompt may have an image; the facts are a page
 ENDED = 10_000  # sessions that are listed and kept beside those that live: the last ones to end
@@ -265,6 +269,21 @@ def write_start(folder: str, start: Mapping[str, Any]) -> None:
             hint="put the text into a file, and name the file in the prompt",
         )
     replace(os.path.join(folder, START), lambda file: write_all(file, data))
+
+
+def read_settings(folder: str, generation: object) -> Settled:
+    """What a life of the session has read of Claude's settings when it began; nothing where that is not known."""
+    known = _read(os.path.join(folder, SETTINGS)) or {}
+    try:
+        return read_settings_text(str(known["settings"])) if known["generation"] == generation else Settled()
+    except (KeyError, ValueError):
+        return Settled()
+
+
+def write_settings(folder: str, generation: int, settled: Settled) -> None:
+    """Keep what a life has read of Claude's settings. OSError where that cannot be."""
+    data = dump({"generation": generation, "settings": written_settings(settled)})
+    replace(os.path.join(folder, SETTINGS), lambda file: write_all(file, data))
 
 
 def _read(path: str) -> dict[str, Any] | None:

@@ -159,14 +159,12 @@ def begun_with(one: Registered) -> Invocation:
     return parse([str(word) for word in (registry.read_start(one.folder) or {}).get("arguments") or ()])
 
 
-def check_files(
-    one: Registered, begun: Invocation, asked: Invocation | None = None, fields: Sequence[str] = FILES
-) -> None:
+def check_files(one: Registered, begun: Invocation, asked: Invocation | None = None) -> None:
     """FrontendError for a file that a session was begun with and that is gone: it may have forbidden something.
 
     What is `asked` now takes the place of it, except for servers, which are more of them.
     """
-    for field in fields:
+    for field in FILES:
         said = begun.flag(field)
         names = said if isinstance(said, tuple) else () if asked and asked.flag(field) else (said,)
         for name in filter(None, names):

@@ -324,8 +324,8 @@ class Attached:
 
         welcome = frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
-        check_files(one, begun_with(one), fields=("settings",))  # it is read again, to be compared
-        less = narrower_now(self._invocation, begun_with(one), str(one.facts["cwd"]), mode, os.environ)
+        read = registry.read_settings(one.folder, welcome.get("generation"))
+        less = narrower_now(self._invocation, begun_with(one), read, str(one.facts["cwd"]), mode, os.environ)
         if less.refused:
             raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))
         if less.unheeded:

@@ -53,14 +53,15 @@ class Narrower(NamedTuple):
         return bool(self.deny or self.ask)
 
 
-def narrower_now(asked: Invocation, known: Invocation, cwd: str, mode: str, environment: Mapping[str, str]) -> Narrower:
-    """What our flags forbid beyond those of a session in the folder `cwd`. FrontendError for a file that cannot be
-    read; a path means what it meant in the folder where it was said."""
+def narrower_now(
+    asked: Invocation, known: Invocation, known_settled: Settled, cwd: str, mode: str, environment: Mapping[str, str]
+) -> Narrower:
+    """What our flags, and settings files as they are now, forbid beyond those that a session in the folder `cwd` began
+    with. FrontendError for a file that cannot be read; a path means what it meant in the folder where it was said."""
     here = working_directory()
     asked, known = rooted(asked, here, cwd), rooted(known, cwd, here)
-    settled, known_settled = (permissions(one, environment, cwd) for one in (asked, known))
-    settled, known_settled = _rooted(settled, here, cwd), _rooted(known_settled, cwd, here)
-    return narrower(asked, settled, known, known_settled, mode)
+    settled = _rooted(permissions(asked, environment, cwd), here, cwd)
+    return narrower(asked, settled, known, _rooted(known_settled, cwd, here), mode)
 
 
 def _rooted(settled: Settled, folder: str, cwd: str) -> Settled:
@@ -69,10 +70,7 @@ def _rooted(settled: Settled, folder: str, cwd: str) -> Settled:
 
 
 def narrower(asked: Invocation, settled: Settled, known: Invocation, known_settled: Settled, mode: str) -> Narrower:
-    """What `asked` forbids beyond `known`, with which the session began; `mode` is what is chosen in it now.
-
-    The settings files of both are those of now: what a file says to both is the session's own already.
-    """
+    """What `asked` forbids beyond `known`, with which the session began; `mode` is what is chosen in it now."""
     deny = _more(_denied(asked, settled), _denied(known, known_settled))
     ask = _more(settled.ask, known_settled.ask)
     if asked.rules.allowed_tools:  # who says nothing takes the session as it is

@@ -27,7 +27,10 @@ from shim.conversation.decide import Start
 from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
+from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
+from shim.core.policy.sources import Settled
+from shim.state.claude_settings import permissions
 
 TICK_SECONDS = 1.0  # between two looks at the time, at most
 # Of the time that a question may wait: the hub settles it a little before the conversation would, so that one does. It
@@ -122,6 +125,8 @@ class Life:
         tell, failed = self.source.put, self.stdout.fail
         self.runner = HubRunner(hub, self._log, tell=tell, changed=facts.change, end=self._end, failed=failed)
         self._door = Door(listening, self.runner, self.source)
+        with suppress(OSError):  # then who joins brings all that it forbids
+            registry.write_settings(folder, generation, _settled(start))
         facts.change({"pid": os.getpid(), "vendor": start.vendor.shown, "cwd": start.cwd, "version": __version__})
 
     @asynccontextmanager
@@ -187,6 +192,16 @@ class Life:
         """Remove what is kept of sessions that ended long ago: whoever begins one does so."""
         days = self._kept_days
         await anyio.to_thread.run_sync(registry.tidy, os.environ, days, abandon_on_cancel=True)
+
+
+def _settled(start: Start) -> Settled:
+    """What the conversation has read of Claude's settings files. A real claude reads them itself, also later."""
+    if not start.vendor.passthrough or start.listing.several:
+        return start.settled
+    try:
+        return permissions(start.invocation, start.environment, start.cwd)
+    except FrontendError:
+        return Settled()
 
 
 def bound_stderr(descriptor: int = 2) -> None:

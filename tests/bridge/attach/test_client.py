@@ -3,6 +3,7 @@
 The vendor is a stand-in that prints what qwen 0.24.4 prints; one child of it stays for the conversation.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -492,24 +493,65 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
     assert "plan" in living.box.record()["arguments"]
 
 
-@pytest.mark.parametrize("lives", [True, False], ids=["lives", "ended"])
-def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_names_it(living, lives):
+def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_names_it(living):
     file = living.box.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
     one, _ = begun(living, "--settings", "s.json")
     file.unlink()
-    if not lives:
-        stop([one], living.variables)
+    stop([one], living.variables)
     done = living.claude("-p", "two", "--resume", one.session, *STREAM, **BRIDGE)
     assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(done.result)
-    assert living.now(one).alive == lives
+    assert not living.now(one).alive
 
 
-def test_a_living_session_is_joined_though_the_file_of_its_servers_is_gone(living):
-    """It has them already; a program may write such a file for one start alone."""
-    file = living.box.cwd / "servers.json"
+@pytest.mark.parametrize("flag", ["--mcp-config", "--settings"])
+def test_a_living_session_is_joined_though_a_file_of_its_flags_is_gone(living, flag):
+    """It has read it already; a program may write such a file for one start alone."""
+    file = living.box.cwd / "flag.json"
     file.write_text('{"mcpServers": {}}')
-    one, _ = begun(living, "--mcp-config", "servers.json")
+    one, _ = begun(living, flag, "flag.json")
     file.unlink()
     done = living.claude("-p", "two", "--resume", one.session, *STREAM)
     assert (done.status, done.result["result"]) == (0, "Second."), done
+
+
+SETTLED = {"permissions": {"deny": ["Bash(touch:*)"]}}
+
+
+@pytest.mark.parametrize("place", ["own", "folder", "flag", "elsewhere"])
+def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_who_joins_it(living, place):
+    """The host has read them when it began."""
+    record, flags, variables = ["record", str(living.box.recording)], (), {}
+    first = [HELLO, ["hear", "one"], turn("First."), STAYS]
+    denied = ["out", ndjson(returns("no", failed=True), says("Ok."), result("Ok."))]
+    living.environment["SHIM_BIN"] = living.box.fakes(first, [*ASKING_CHILD[:4], record, denied, STAYS])
+    file = {
+        "own": living.box.home / ".claude" / "settings.json",
+        "folder": living.box.cwd / ".claude" / "settings.local.json",
+        "flag": living.box.cwd / "s.json",
+        "elsewhere": living.box.home / "other" / "settings.json",
+    }[place]
+    file.parent.mkdir(exist_ok=True)
+    if place == "flag":
+        flags = ("--settings", "s.json")
+    if place == "elsewhere":
+        variables = {"CLAUDE_CONFIG_DIR": str(file.parent)}
+    else:
+        file.write_text("{}")
+    one, _ = begun(living, *flags)
+    file.write_text(json.dumps(SETTLED))
+    with talk(living, *ASKING, *flags, "--resume", one.session, **variables) as running:
+        running.say(user("go"))
+        done = running.hang_up()
+    (decided,) = [line["response"]["response"] for line in told(living.box) if line["type"] == "control_response"]
+    assert decided["behavior"] == "deny" and not any(line["type"] == "control_request" for line in done.lines)
+
+
+def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and_not_passed_over(living):
+    one, _ = begun(living)
+    folder = living.box.home / ".claude"
+    folder.mkdir(exist_ok=True)
+    hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": "false"}]}]}
+    (folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
+    done = living.claude("-p", "two", "--resume", one.session)
+    assert (done.status, done.stdout) == (1, b"") and f"a hook in {folder}/settings.json judges calls" in done.stderr

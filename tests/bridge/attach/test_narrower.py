@@ -7,6 +7,7 @@ from shim.core.claude.argv.parse import parse
 from shim.core.policy.rules import read_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.sources import Settled
+from shim.state.claude_settings import permissions
 
 NO_FILES = Settled()
 
@@ -181,9 +182,10 @@ def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
         (folder / "s.json").write_text(f'{{"permissions": {{"deny": ["Read({denied}/**)", "Read(~/z)"]}}}}')
     monkeypatch.chdir(here)
     known = parse(["--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d"])
+    read = permissions(parse(["--settings", f"{there}/s.json"]), {}, str(there))
 
     def found(*words):
-        return narrower_now(parse(words), known, str(there), "default", {"HOME": str(tmp_path)})
+        return narrower_now(parse(words), known, read, str(there), "default", {"HOME": str(tmp_path)})
 
     assert found() == Narrower()
     assert found("--settings", "s.json").deny == (f"Read(/{here}/**/mine/**)",)

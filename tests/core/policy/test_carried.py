@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shim.core.policy.carried import Known, read, written
+from shim.core.policy.carried import Known, read, read_settings, written, written_settings
 from shim.core.policy.place import Place
 from shim.core.policy.policy import MODES, Policy
 from shim.core.policy.rules import Rule
 from shim.core.policy.settings_hooks import SettingsHook
+from shim.core.policy.sources import Settled
 
 TEXTS = st.text(max_size=20) | st.just("\udcff") | st.just("a'b\"c\\\n\x7f\0")  # names may hold bytes that are no text
 RULES = st.lists(st.builds(Rule, TEXTS, st.none() | TEXTS, TEXTS, TEXTS), max_size=4)
@@ -33,5 +34,13 @@ def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mo
 
 @pytest.mark.parametrize("text", ["", "{}", "1", "('default',)", "__import__('os')", "(" * 5000, "\0"])
 def test_another_text_is_no_policy(text):
-    with pytest.raises(ValueError, match=r"."):
-        read(text, str)
+    for reads in (lambda: read(text, str), lambda: read_settings(text)):
+        with pytest.raises(ValueError, match=r"."):
+            reads()
+
+
+@given(RULES, RULES, RULES, HOOKS, st.none() | st.sampled_from(MODES), TEXTS, st.lists(TEXTS, max_size=2))
+def test_what_settings_say_comes_back_as_it_was(deny, ask, allow, hooks, mode, forbids, names):
+    rules = (tuple(deny), tuple(ask), tuple(allow))
+    settled = Settled(*rules, mode, forbids, tuple(names), tuple(hooks), tuple(names))
+    assert read_settings(written_settings(settled)) == settled
