@@ -21,7 +21,10 @@ from shim.bridge.registry import Registered, make_folder
 from shim.channels.stamps import fresh_uuid
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
-from shim.core.errors import FrontendError
+from shim.core.claude.argv.rooted import rooted
+from shim.core.claude.argv.words import forbidden, going_on_with
+from shim.core.errors import ArgumentError, FrontendError
+from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import working_directory
 
@@ -157,6 +160,30 @@ def read_wanted(folder: str) -> Wanted:
 def begun_with(one: Registered) -> Invocation:
     """The command line of a session's last life, as far as it is known."""
     return parse([str(word) for word in (registry.read_start(one.folder) or {}).get("arguments") or ()])
+
+
+def going_on_from(one: Registered, folder: str, asked: Invocation, *, copy: bool = False) -> Invocation:
+    """The flags of a next life in `folder`, or of a copy: what the session was begun with, and what is asked now.
+
+    Settings in a file are read where they are to be told apart or joined. FrontendError as `check_files`.
+    """
+    begun = begun_with(one)
+    if not copy:
+        check_files(one, begun, asked)
+    begun = rooted(begun, str(one.facts["cwd"]), folder)
+    said = begun.configuration.settings
+    if said and (copy or asked.configuration.settings not in (None, said)):
+        with suppress(ArgumentError):  # a file that is gone, in whose place another is given
+            begun = _with_settings_read(begun)
+            asked = _with_settings_read(asked)
+    return going_on_with(forbidden(begun) if copy else begun, asked)
+
+
+def _with_settings_read(invocation: Invocation) -> Invocation:
+    from shim.state.claude_settings import flag_settings  # most starts read none
+
+    said = invocation.configuration.settings
+    return invocation.with_flags(settings=dump(flag_settings(said)).decode()) if said else invocation
 
 
 def check_files(one: Registered, begun: Invocation, asked: Invocation | None = None) -> None:

@@ -34,7 +34,7 @@ def _sources(invocation: Invocation, environment: Mapping[str, str], cwd: str) -
     home = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(environment.get("HOME") or "/", ".claude")
     found = _managed(invocation)
     if invocation.configuration.settings:
-        found.append(Source(FLAG, _flag(invocation.configuration.settings)))
+        found.append(Source(FLAG, flag_settings(invocation.configuration.settings)))
     trusted = None
     for name, folder, file, base, own in (
         ("local", os.path.join(_repository(cwd), ".claude"), LOCAL, cwd, False),
@@ -130,8 +130,8 @@ def _unreadable(path: str, reason: str | None) -> FrontendError:
     )
 
 
-def _flag(text: str) -> Mapping[str, Any]:
-    """The object in the text itself, or in the file that the text names (contract 11)."""
+def flag_settings(text: str) -> Mapping[str, Any]:
+    """The object in the text of `--settings` itself, or in the file that it names (contract 11). ArgumentError."""
     import orjson
 
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shim.bridge import registry
 from shim.bridge.attach.own_turns import Wants
 from shim.bridge.registry import Registered
-from shim.bridge.start import LivingError, Wanted, begun_with, check_files, start
+from shim.bridge.start import LivingError, Wanted, begun_with, going_on_from, start
 from shim.channels.prompt import read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
@@ -20,8 +20,7 @@ from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import going_on, played, prompts, terminator
 from shim.conversation.session_facts import named_servers, state_events
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.rooted import rooted
-from shim.core.claude.argv.words import beginning_words, conversation_words, forbidden, going_on_with
+from shim.core.claude.argv.words import beginning_words, conversation_words
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, MachineError, ShimError, Tried
@@ -206,10 +205,7 @@ class Attached:
             named, _ = going_on(invocation, invocation.own.shim_vendor, cwd, environment)
             forked = parse_uuid(named or "") or ""
         if known := registry.look_up(forked or self._session, environment) if forked or self._session else None:
-            before = begun_with(known)
-            check_files(known, before, invocation)
-            kept = rooted(forbidden(before) if forked else before, str(known.facts["cwd"]), cwd)
-            invocation = going_on_with(kept, invocation)
+            invocation = going_on_from(known, cwd, invocation, copy=bool(forked))
         begun, asks = self._planned(invocation)
         wanted = Wanted(
             conversation_words(_without_inside(invocation, begun.cwd)),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from shim.bridge import registry
-from shim.bridge.start import Wanted, begun_with, check_files, start
+from shim.bridge.start import Wanted, begun_with, going_on_from, start
 from shim.channels.prompt import read_background_prompt
 from shim.channels.raw_output import tell
 from shim.commands.claude.answers import Answer, disabled, printed, refused
@@ -16,7 +16,7 @@ from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import rooted
-from shim.core.claude.argv.words import beginning_words, conversation_words, forbidden, going_on_with
+from shim.core.claude.argv.words import beginning_words, conversation_words
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
@@ -116,9 +116,8 @@ def _before(invocation: Invocation) -> Before:
     if known.alive:
         return _copied(invocation, canonical, COPIED_LIVING.replace("{original}", known.id))
     saved, here, cwd = begun_with(known), working_directory(), str(known.facts["cwd"])
-    check_files(known, saved, invocation)
+    woken = going_on_from(known, here, rooted(invocation, here, cwd))
     options = ", ".join(word.partition("=")[0] for word in conversation_words(saved) if word.startswith("--"))
-    woken = going_on_with(rooted(saved, cwd, here), rooted(invocation, here, cwd))
     note = WOKEN.replace("{options}", printable(options)) if options else ""
     return Before(woken, session=canonical, cwd=cwd, note=note)
 
@@ -128,8 +127,7 @@ def _copied(invocation: Invocation, original: str, note: str) -> Before:
     canonical = parse_uuid(original)
     known = registry.look_up(canonical, os.environ) if canonical else None
     if known is not None:
-        kept = rooted(forbidden(begun_with(known)), str(known.facts["cwd"]), working_directory())
-        invocation = going_on_with(kept, invocation)
+        invocation = going_on_from(known, working_directory(), invocation, copy=True)
     return Before(invocation, copied=original, note=note)
 
 

@@ -161,6 +161,21 @@ def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_
     assert begun(desk, "go on", "--resume", one.session, "--settings", "t.json")[0].facts["generation"] == 2
 
 
+def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
+    file = desk.cwd / "s.json"
+    file.write_text('{"permissions": {"deny": ["Bash"], "allow": ["Read"]}}')
+    one, _ = begun(desk, "hi", "--settings", "s.json")
+    with desk.link(one) as link:
+        until_result(link)
+    copy, _ = begun(desk, "other", "--resume", one.session)
+    flag, said = registry.read_start(copy.folder)["arguments"]
+    assert (flag, json.loads(said)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
+    assert desk.claude("stop", one.id).status == 0
+    again, _ = begun(desk, "go on", "--resume", one.session, "--settings", '{"permissions": {"deny": ["Write"]}}')
+    flag, said = registry.read_start(again.folder)["arguments"]
+    assert (flag, json.loads(said)["permissions"]) == ("--settings", {"deny": ["Bash", "Write"], "allow": ["Read"]})
+
+
 def test_a_printed_session_goes_on_in_the_background(desk):
     printed = desk.claude("-p", "hi", "--output-format", "json")
     session = json.loads(printed.stdout)["session_id"]

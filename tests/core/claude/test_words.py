@@ -1,5 +1,7 @@
 """An Invocation as words again."""
 
+import json
+
 import pytest
 
 from shim.core.claude.argv.parse import parse
@@ -82,3 +84,55 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begu
 def test_a_copy_is_forbidden_what_its_original_is_and_allowed_no_more(begun, kept):
     found = forbidden(parse(begun.split()))
     assert conversation_words(found) == conversation_words(parse((begun if kept is None else kept).split()))
+
+
+DENIES = {"permissions": {"deny": ["Bash"], "disableBypassPermissionsMode": "disable"}, "disableAllHooks": True}
+HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
+
+
+@pytest.mark.parametrize(
+    ("begun", "asked", "both"),
+    [
+        (DENIES, {"model": "m"}, {"permissions": DENIES["permissions"], "model": "m"}),
+        (DENIES, DENIES, DENIES),
+        (
+            {
+                "permissions": {"ask": "Read", "allow": ["Edit"], "defaultMode": "plan"},
+                "hooks": HOOKS,
+                "env": {"A": "b"},
+            },
+            {
+                "permissions": {"deny": ["Bash"], "ask": ["Read", "Grep"]},
+                "hooks": {**HOOKS, "Stop": []},
+                "env": {"A": "c"},
+            },
+            {
+                "permissions": {"ask": ["Read", "Grep"], "allow": ["Edit"], "defaultMode": "plan", "deny": ["Bash"]},
+                "hooks": {**HOOKS, "Stop": []},
+                "env": {"A": "c"},
+            },
+        ),
+        ({"permissions": {"defaultMode": "plan"}}, {"permissions": {"defaultMode": "default"}}, None),
+        ({"permissions": "odd", "hooks": []}, {"model": "m"}, {"model": "m"}),
+    ],
+)
+def test_settings_of_now_take_back_no_rule_and_no_hook_of_those_of_the_begin(begun, asked, both):
+    found = going_on_with(*(parse(["--settings", json.dumps(said)]) for said in (begun, asked)))
+    assert json.loads(found.configuration.settings) == (asked if both is None else both)
+
+
+ALLOWS = {"allow": ["Bash"], "additionalDirectories": ["/"], "defaultMode": "acceptEdits"}
+PLANS = {"deny": ["Read"], "defaultMode": "plan"}
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({"permissions": ALLOWS, "disableAllHooks": True}, None),
+        ({"permissions": {**ALLOWS, **PLANS}, "hooks": HOOKS}, {"hooks": HOOKS, "permissions": PLANS}),
+        ({"permissions": {"ask": ["Read"]}}, {"permissions": {"ask": ["Read"]}}),
+    ],
+)
+def test_a_copy_is_not_allowed_what_the_settings_of_its_original_allow(said, kept):
+    found = forbidden(parse(["--settings", json.dumps(said)])).configuration.settings
+    assert (found and json.loads(found)) == kept

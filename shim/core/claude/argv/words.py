@@ -1,7 +1,10 @@
 """An Invocation → the words of Claude's command line again: for a conversation that another process runs."""
 
+import orjson
+
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS, parse
+from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any
 
 BEGINNING = ("resume_session_at", "resume_drops_turn")  # where in its session a life begins: no later one does so
@@ -25,6 +28,10 @@ FORBIDDING_OTHERS = (
     "--task-budget",
 )
 NARROW_MODES = ("plan", "dontAsk", "default", "manual")
+# Keys of settings. Whoever switches hooks off does so for its own life alone.
+FORBIDS, UNHOOKED = "disableBypassPermissionsMode", "disableAllHooks"
+WIDENING = ("allow", "additionalDirectories")
+LISTS = ("deny", "ask", *WIDENING)
 
 
 def conversation_words(invocation: Invocation, without: frozenset[str] = OF_THE_FRONTEND) -> list[str]:
@@ -47,7 +54,8 @@ def beginning_words(invocation: Invocation) -> list[str]:
 def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
     """The next life of a session that has ended: the flags that it was begun with, and behind them those of now.
 
-    A flag that is left out now takes nothing back: what the session was forbidden stays so.
+    A flag that is left out now takes nothing back: what the session was forbidden stays so, also by settings that are
+    said as JSON.
     """
     saved = conversation_words(begun)
     both = parse([*saved, *conversation_words(asked)])
@@ -55,6 +63,7 @@ def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
     lists |= {"other": both.leftovers.other, "unknown": both.leftovers.unknown}
     # The last of the same words stays, so that what was said now is behind what was said before.
     once: dict[str, Any] = {field: tuple(dict.fromkeys(words[::-1]))[::-1] for field, words in lists.items()}
+    once["settings"] = _both_settings(begun.configuration.settings, asked.configuration.settings)
     if begun.rules.tools is not None and asked.rules.tools is not None:
         once["tools"] = tuple(tool for tool in asked.rules.tools if tool in begun.rules.tools)
     if asked.permissions.permission_mode is not None and not asked.permissions.skip_permissions:
@@ -65,12 +74,61 @@ def going_on_with(begun: Invocation, asked: Invocation) -> Invocation:
 def forbidden(begun: Invocation) -> Invocation:
     """What the flags of a session forbid, without what they allow: for a copy of it."""
     kept: dict[str, Any] = {field: begun.flag(field) for field in FORBIDDING}
+    kept["settings"] = _forbidding_settings(begun.configuration.settings)
     if begun.permissions.permission_mode in NARROW_MODES and not begun.permissions.skip_permissions:
         kept["permission_mode"] = begun.permissions.permission_mode
     if begun.configuration.strict_mcp_config:
         kept["mcp_config"] = begun.configuration.mcp_config
     others = tuple(one for one in begun.leftovers.other if one[0] in FORBIDDING_OTHERS)
     return Invocation().with_flags(**kept, other=others)
+
+
+def _both_settings(begun: str | None, asked: str | None) -> str | None:
+    """Settings of a session's begin and those of now, whose keys go before the others; what either forbids holds."""
+    before, now = _object(begun), _object(asked)
+    if begun == asked or before is None or now is None:
+        return asked or begun
+    hooks, own = (_table(one.get("hooks")) for one in (before, now))
+    rules, given = (_table(one.get("permissions")) for one in (before, now))
+    permissions = {**rules, **given, **{key: _joined(rules.get(key), given.get(key)) for key in LISTS}}
+    if FORBIDS in rules:
+        permissions[FORBIDS] = rules[FORBIDS]
+    both = {key: value for key, value in before.items() if key != UNHOOKED} | now
+    both["permissions"] = {key: value for key, value in permissions.items() if value != []}
+    both["hooks"] = {event: _joined(hooks.get(event), own.get(event)) for event in {**hooks, **own}}
+    return dump({key: value for key, value in both.items() if value != {}}).decode()
+
+
+def _forbidding_settings(said: str | None) -> str | None:
+    """The same settings without what they allow."""
+    given = _object(said)
+    if given is None:
+        return said
+    permissions = {key: value for key, value in _table(given.get("permissions")).items() if key not in WIDENING}
+    if permissions.get("defaultMode") not in NARROW_MODES:
+        permissions.pop("defaultMode", None)
+    kept = {key: value for key, value in given.items() if key not in (UNHOOKED, "permissions")}
+    kept |= {"permissions": permissions} if permissions else {}
+    return said if kept == given else dump(kept).decode() if kept else None
+
+
+def _object(said: str | None) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(said or "")
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _joined(*values: object) -> list[Any]:
+    """The elements of lists, each once; a text is a list of it."""
+    lists = ([value] if isinstance(value, str) else value if isinstance(value, list) else [] for value in values)
+    whole = [one for found in lists for one in found]
+    return [one for place, one in enumerate(whole) if one not in whole[:place]]
 
 
 def _of_field(field: str, value: object) -> list[str]:
