@@ -496,6 +496,15 @@ def test_a_call_is_not_changed_into_one_that_a_rule_denies():
     assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.announced
 
 
+def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about():
+    """A frontend has joined meanwhile, which forbids it."""
+    one = control(policy=policy())
+    one.ask(TOUCH)
+    ask(one, "apply_flag_settings", settings={"permissions": {"deny": ["Bash(touch:*)"]}})
+    ((_, decision),) = give(one, "uuid-1", behavior="allow")
+    assert not decision.allow and "Bash(touch:*)" in decision.message and not decision.announced
+
+
 def test_the_mode_of_an_answer_binds_the_next_call():
     one = control(policy=policy())
     one.ask(TOUCH)

@@ -174,16 +174,16 @@ class Control(Lines):
         return permission.arguments if changed is None else changed
 
     def _judged(self, asked: Permission, response: Mapping[str, Any]) -> Decision:
-        """A person may change a call, but not into one that a rule denies. The real claude runs that one too."""
+        """What a person allows runs, but not what a rule denies: one that has come since the question, or one about
+        what the call was changed into. The real claude runs that one too."""
         shown = self._shown(asked)
         decision = read_decision(response, asked._replace(arguments=shown))
         if not decision.allow:
             return decision
-        if decision.changed is None:
-            return decision if shown == asked.arguments else decision._replace(changed=shown)
-        ruled = self.facts.verdict(asked.tool, decision.changed)
+        runs = shown if decision.changed is None else decision.changed
+        ruled = self.facts.verdict(asked.tool, runs)
         if ruled.decided != "deny" or not ruled.ruled:
-            return decision
+            return decision._replace(changed=None if runs == asked.arguments else runs)
         return Decision(False, message=RULED.format(tool=asked.tool, why=ruled.why), announced=False)
 
     def _choose(self, response: Mapping[str, Any]) -> list[Wish]:
