@@ -125,8 +125,9 @@ class Life:
         tell, failed = self.source.put, self.stdout.fail
         self.runner = HubRunner(hub, self._log, tell=tell, changed=facts.change, end=self._end, failed=failed)
         self._door = Door(listening, self.runner, self.source)
-        with suppress(OSError):  # then who joins brings all that it forbids
-            registry.write_settings(folder, generation, _settled(start))
+        self._folder, self._start = folder, start
+        self._settled: Settled | None = None
+        self._keep_settings()
         facts.change({"pid": os.getpid(), "vendor": start.vendor.shown, "cwd": start.cwd, "version": __version__})
 
     @asynccontextmanager
@@ -147,6 +148,15 @@ class Life:
                     await runner.finish(runner.reason or self.why)
                     self._log.close()
                 tasks.cancel_scope.cancel()
+
+    def _keep_settings(self) -> None:
+        """Keep what the conversation has read of Claude's settings. Where that cannot be, who joins brings all of it
+        that forbids."""
+        settled = _read_by(self._start)
+        if settled != self._settled:
+            self._settled = settled
+            with suppress(OSError):
+                registry.write_settings(self._folder, self._facts.known["generation"], settled)
 
     def _said(self, data: bytes) -> str:
         return self.runner.said(data)
@@ -177,6 +187,7 @@ class Life:
             self.runner.settle()
             self.runner.tick()
             bound_stderr()
+            self._keep_settings()
             self._facts.again()
             if not self._facts.ours:
                 self._stop(DISPLACED)
@@ -194,8 +205,9 @@ class Life:
         await anyio.to_thread.run_sync(registry.tidy, os.environ, days, abandon_on_cancel=True)
 
 
-def _settled(start: Start) -> Settled:
-    """What the conversation has read of Claude's settings files. A real claude reads them itself, also later."""
+def _read_by(start: Start) -> Settled:
+    """What a conversation has read of Claude's settings files. A real claude reads them itself, and again when they
+    change."""
     if not start.vendor.passthrough or start.listing.several:
         return start.settled
     try:

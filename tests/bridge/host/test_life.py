@@ -195,6 +195,23 @@ def test_a_real_claude_is_served_like_any_other(box, hosts):
         assert link.welcome["vendor"] == "claude"
 
 
+@pytest.mark.parametrize(("vendor", "again"), [("claude", True), ("qwen", False)])
+def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, vendor, again):
+    child = box.fake(*([] if again else [HELLO]), ["hear", "go"], ["out", PASSED] if again else TURN, ["hear", "never"])
+    hosts.environment.update(SHIM_VENDOR=vendor, SHIM_BIN=child)
+    one = hosts.start("go")
+    with hosts.link(one) as link:
+        until_result(link)
+        folder = hosts.cwd / ".claude"
+        folder.mkdir()
+        (folder / "settings.json").write_text('{"permissions": {"deny": ["Bash"]}}')
+        deadline, looks = time.monotonic() + (PATIENCE if again else 2 * life.TICK_SECONDS), 0
+        while time.monotonic() < deadline and not (looks and again):
+            looks = len(registry.read_settings(one.folder, 1).deny)
+            time.sleep(0.01)
+        assert bool(looks) == again
+
+
 def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
     one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.link(one) as link:
