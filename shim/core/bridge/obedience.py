@@ -31,6 +31,12 @@ RULES = 1000  # of one client
 SETTINGS = ("effortLevel", "permissions")  # that a client may change in a session that others share
 FLAGS, SAID = "narrow", "apply_flag_settings"  # the doors by which a client brings what it forbids
 MODE = "set_permission_mode"
+# Requests by which a frontend of a real claude runs a tool that nobody judges, chooses the folder that rules and trust
+# are about, writes settings files, or lets others in.
+UNSHARED = (
+    *("mcp_call", "set_cwd", "add_directory", "register_repo_root"),
+    *("update_settings", "remote_control", "channel_enable"),
+)
 DIFFERS = (
     "this host speaks protocol {ours} and the client {theirs}; what both know works, and a new session of the same "
     "version on both sides has all of it"
@@ -296,6 +302,10 @@ class Obedience:
         return False
 
     def _pass_on(self, client: Client, body: Said, request: Request) -> None:
+        if body["subtype"] in UNSHARED:
+            raise RefusedError(
+                "wider", f"a session that lives takes no {body['subtype']}: it is not one frontend's own"
+            )
         if body["subtype"] != "initialize":
             self._it.request(body, request)
             return

@@ -1,6 +1,9 @@
 """Rules of a client: they hold in the session while it is here."""
 
+import pytest
 from bridging import Play, of_kind, user
+
+from shim.core.bridge.obedience import UNSHARED
 
 RULES = {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": ["Bash"], "ask": []}}}
 NONE = {"subtype": "apply_flag_settings", "settings": {"permissions": {"deny": [], "ask": []}}}
@@ -212,6 +215,19 @@ def test_settings_that_could_widen_are_not_passed_on():
     play.say(1, "request", id="e", request={"subtype": "apply_flag_settings", "settings": {"effortLevel": "low"}})
     (line,) = play.requests()
     assert line["request"]["settings"]["effortLevel"] == "low"
+
+
+@pytest.mark.parametrize("subtype", UNSHARED)
+def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
+    play = two()
+    play.say(2, "narrow", id="n", deny=["mcp__s__go", "Edit(./secret/**)"])
+    told(play)
+    play.read(1)
+    play.say(1, "request", id="s", request={"subtype": subtype, "tool": "mcp__s__go", "path": "/"})
+    assert [said["reason"] for said in of_kind(play.read(1), "refused")] == ["wider"]
+    assert play.requests() == []
+    play.say(1, "request", id="o", request={"subtype": "mcp_status"})
+    assert [line["request"]["subtype"] for line in play.requests()] == ["mcp_status"]
 
 
 def test_no_plan_is_left_by_an_answer_while_another_forbids_more_than_plans():
