@@ -12,7 +12,7 @@ from shim.bridge import registry
 from shim.bridge.link import Link, connect_blocking
 from shim.bridge.registry import Registered
 from shim.bridge.start import Wanted, reap, start
-from shim.commands.bridge.stop import stop
+from shim.bridge.stop import stop
 
 PATIENCE = 60.0  # no test takes so long unless something hangs: two processes have to begin, one behind the other
 

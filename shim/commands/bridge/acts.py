@@ -11,12 +11,12 @@ import typer
 from shim.bridge import registry
 from shim.bridge.answering import decided
 from shim.bridge.link import ANSWER_SECONDS, HostGoneError, NoAnswerError, ask_once, connect_blocking
+from shim.bridge.meant import meant
 from shim.bridge.registry import Registered
 from shim.bridge.start import LivingError, respawn
+from shim.bridge.stop import stop, untaken
 from shim.channels.stamps import fresh_uuid
 from shim.commands.bridge.listing import drawn, none
-from shim.commands.bridge.meant import meant
-from shim.commands.bridge.stop import stop, untaken
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.account import printable

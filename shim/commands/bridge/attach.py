@@ -9,9 +9,9 @@ import typer
 
 from shim.bridge import registry
 from shim.bridge.link import HostGoneError, connect_blocking
+from shim.bridge.meant import meant
 from shim.bridge.registry import Registered
 from shim.commands.bridge.logs import casts_of
-from shim.commands.bridge.meant import meant
 from shim.commands.bridge.terminal.attach import attach, watch
 from shim.commands.turn.waiting import pipe_of
 from shim.core.bridge.frames import WATCH, frame

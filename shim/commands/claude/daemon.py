@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from shim.bridge import registry
 from shim.bridge.registry import Registered
 from shim.bridge.start import STDERR
+from shim.bridge.stop import stop
 from shim.channels.raw_output import tell
-from shim.commands.bridge.stop import stop
 from shim.commands.claude.answers import Answer, refused
 from shim.core.reading.account import counted, printable
 

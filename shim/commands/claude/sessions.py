@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Sequence
 
 from shim.bridge import registry
+from shim.bridge.meant import UNLISTED, meant, meant_by_id
 from shim.bridge.registry import Registered
+from shim.bridge.stop import stop as end
+from shim.bridge.stop import untaken
 from shim.channels.raw_output import tell
-from shim.commands.bridge.meant import UNLISTED, meant, meant_by_id
-from shim.commands.bridge.stop import stop as end
-from shim.commands.bridge.stop import untaken
 from shim.commands.claude.answers import Answer, disabled, refused
 from shim.commands.claude.claude_help import USAGES
 from shim.core.errors import ShimError

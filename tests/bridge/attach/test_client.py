@@ -15,7 +15,7 @@ from hosting_box import HostingBox
 
 from shim.bridge import registry
 from shim.bridge.link import connect_blocking
-from shim.commands.bridge.stop import stop
+from shim.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
 from tests.conversation.test_conversation import CONVERSE, U, request, responses, results, user
 from tests.conversation.test_two_way import (

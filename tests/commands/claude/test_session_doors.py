@@ -141,7 +141,7 @@ def test_stop_ends_a_session_that_is_only_beginning(desk):
 
 
 def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
-    from shim.commands.bridge import stop
+    from shim.bridge import stop
 
     monkeypatch.setattr(stop, "ASKED_SECONDS", 0.2)
     desk.environment["SHIM_BIN"] = desk.box.fake(["hang"])
@@ -154,7 +154,7 @@ def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
 
 def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, one):
     """The facts of a living host name a process that is not it: nobody is told anything for them."""
-    from shim.commands.bridge import stop
+    from shim.bridge import stop
 
     os.kill(one.facts["pid"], signal.SIGKILL)
     desk.ended(one)

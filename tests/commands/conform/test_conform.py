@@ -13,7 +13,7 @@ from box import PATIENCE, SHIM, Box, stand_in, start_shim
 from forking import Forked, possible
 
 from shim.bridge import registry
-from shim.commands.bridge.stop import stop
+from shim.bridge.stop import stop
 from shim.commands.conform import control as conform_control
 from shim.commands.conform import doors as conform_doors
 from shim.commands.conform import judge as conform

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shim.commands.bridge import stop
+from shim.bridge import stop
 
 
 @pytest.fixture
@@ -18,24 +18,24 @@ def bystander():
         assert process.poll() is None, "it was ended"
 
 
-def test_a_number_that_comes_back_while_we_look_is_told_nothing(desk, bystander, monkeypatch):
+def test_a_number_that_comes_back_while_we_look_is_told_nothing(hosts, bystander, monkeypatch):
     """The host dies behind our look at it, and another process gets its number before we hold that."""
-    one = desk.start()
-    one = desk.wait_until(one, lambda now: now.facts["pid"])
+    one = hosts.start()
+    one = hosts.wait_until(one, lambda now: now.facts["pid"])
     opened = os.pidfd_open
 
     def late(pid):
         os.kill(pid, signal.SIGKILL)
-        desk.ended(one)
+        hosts.ended(one)
         return opened(bystander.pid)
 
     monkeypatch.setattr(os, "pidfd_open", late)
-    assert stop.stop([one], desk.environment) == []
+    assert stop.stop([one], hosts.environment) == []
 
 
-def test_a_system_without_such_handles_ends_a_host_too(desk, monkeypatch):
-    one = desk.start()
-    desk.wait_until(one, lambda now: now.facts["pid"])
+def test_a_system_without_such_handles_ends_a_host_too(hosts, monkeypatch):
+    one = hosts.start()
+    hosts.wait_until(one, lambda now: now.facts["pid"])
     monkeypatch.delattr(os, "pidfd_open")
-    assert stop.stop([one], desk.environment) == []
-    assert not desk.now(one).alive
+    assert stop.stop([one], hosts.environment) == []
+    assert not hosts.now(one).alive

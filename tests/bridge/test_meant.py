@@ -5,8 +5,8 @@ import os
 import pytest
 
 from shim.bridge import registry
+from shim.bridge.meant import UNLISTED, meant, meant_by_id
 from shim.bridge.registry import Registered
-from shim.commands.bridge.meant import UNLISTED, meant, meant_by_id
 from shim.core.errors import FrontendError
 
 
