@@ -22,6 +22,7 @@ from shim.bridge import registry, sockets
 from shim.channels.stamps import fresh_uuid
 from shim.core.bridge.frames import DRIVE, KNOWS, PROTOCOL, Cursor, FrameError, frame, read_frame, said_line
 from shim.core.errors import FrontendError, MachineError
+from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
 WELCOME_SECONDS = 30.0  # for a host that is only being started on a busy machine
@@ -42,7 +43,7 @@ class HostGoneError(FrontendError):
 
     def __init__(self, session: str, reason: str = "", *, alive: bool = False) -> None:
         why = f" ({reason})" if reason else ""
-        gone, again = "does not live on its own", f"`claude respawn {session[:8]}` begins it again"
+        gone, again = "does not live on its own", f"`claude respawn {short_id(session)}` begins it again"
         if alive:
             gone, again = "has a host that closed the connection", "`claude agents --json` shows whether it goes on"
         super().__init__(f"the session {session} {gone}{why}", hint=again)
@@ -53,7 +54,7 @@ class NoAnswerError(MachineError):
     """The session lives, and nobody is let in, or heard. Nothing is begun again: that would stop it."""
 
     def __init__(self, session: str, pid: int | None, why: str = SILENT) -> None:
-        ends = f"`claude stop {session[:8]}` ends the session"
+        ends = f"`claude stop {short_id(session)}` ends the session"
         stopped = f"`kill -CONT {pid}` lets a process go on that was halted" if pid else "it is being started"
         hint = f"{stopped}, {ends}" if why == SILENT else f"try again once one of them has left; {ends}"
         super().__init__(f"the session {session} has a host that {why}" + (f" (pid {pid})" if pid else ""), hint=hint)

@@ -19,14 +19,13 @@ from shim.core.errors import FrontendError
 from shim.core.policy.carried import read_settings as read_settings_text
 from shim.core.policy.carried import written_settings
 from shim.core.policy.sources import Settled
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import parse_uuid, short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import state_directory
 from shim.state.files import NOT_PRIVATE, fault, open_regular, private_directory, replace, write_all
 
-FACTS, START, SETTINGS = "host.json", "start.json", "settings.json"
-ID_DIGITS = 8  # of a short id: the first of the session's UUID (background page, B1)
+FACTS, START, SETTINGS, LOG, STDERR = "host.json", "start.json", "settings.json", "log", "stderr.log"
 FILE_BYTES = 16 * 1024 * 1024  # of start.json, whose prompt may have an image; the facts are a page
 ENDED = 10_000  # sessions that are listed and kept beside those that live: the last ones to end
 TRIES = 3  # to remove a folder in which another process that removes it makes the lock anew
@@ -49,7 +48,17 @@ class Registered(NamedTuple):
     @property
     def id(self) -> str:
         """The short id."""
-        return self.session[:ID_DIGITS]
+        return short_id(self.session)
+
+    @property
+    def log(self) -> str:
+        """The folder of its log."""
+        return os.path.join(self.folder, LOG)
+
+    @property
+    def stderr(self) -> str:
+        """The file of what its host said beside its lines."""
+        return os.path.join(self.folder, STDERR)
 
 
 def bridge_directory(environment: Mapping[str, str]) -> str:

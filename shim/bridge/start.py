@@ -24,12 +24,12 @@ from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import rooted
 from shim.core.claude.argv.words import forbidden, going_on_with
 from shim.core.errors import ArgumentError, FrontendError
+from shim.core.reading.ids import short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import working_directory
 
 PROTOCOL = 1  # of the facts and the frames
-STDERR = "stderr.log"
 STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more is cut by its host
 # Flags that may name a file; the servers' one may name several.
 FILES = ("settings", "mcp_config", "system_prompt_file", "append_system_prompt_file", "shim_config")
@@ -46,7 +46,7 @@ class LivingError(FrontendError):
     def __init__(self, session: str) -> None:
         super().__init__(
             f"the session {session} lives already",
-            hint=f"`claude attach {session[:8]}` opens it, `claude stop {session[:8]}` ends it",
+            hint=f"`claude attach {short_id(session)}` opens it, `claude stop {short_id(session)}` ends it",
         )
 
 
@@ -247,7 +247,7 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
     waits = wanted.prompt is None
     return {
         "protocol": PROTOCOL,
-        "id": session[: registry.ID_DIGITS],
+        "id": short_id(session),
         "session": session,
         "cwd": wanted.cwd,
         "vendor": wanted.vendor or before.get("vendor", ""),
@@ -278,7 +278,7 @@ def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mappi
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own  # not for whoever only reads what stands here
 
     keep_own()
-    log, ours = _stderr(os.path.join(folder, STDERR)), (held.descriptor, listening.fileno())
+    log, ours = _stderr(os.path.join(folder, registry.STDERR)), (held.descriptor, listening.fileno())
     # In the host they have other numbers, so that ours are never inherited by what another thread starts.
     theirs = [number for number in range(3, 8) if number not in (log, *ours)][:2]
     words = [*command(), folder, *map(str, theirs)]

@@ -262,7 +262,7 @@ def test_what_wanted_says_is_kept_for_the_next_life(hosts):
     assert Wanted(**{key: kept[key] for key in Wanted._fields}).arguments == ["--model", "demo-2"]
     assert hosts.now(one).facts["name"] == "mine"
     assert os.stat(os.path.join(one.folder, registry.START)).st_mode & 0o777 == 0o600
-    assert start.STDERR in os.listdir(one.folder)
+    assert registry.STDERR in os.listdir(one.folder)
 
 
 def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hosts, monkeypatch):

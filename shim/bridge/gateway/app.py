@@ -78,7 +78,7 @@ from shim.bridge.gateway.streams import Drawn, EventStream, Teller, cursor_of
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
-from shim.core.reading.ids import parse_uuid, vendor_name
+from shim.core.reading.ids import is_short_id, parse_uuid, short_id, vendor_name
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
 DRAWING = os.path.join(os.path.dirname(__file__), "..", "..", "story", "export", "assets")
@@ -92,7 +92,6 @@ SHOWN = (
     "detail", "driver", "version",
 )  # fmt: skip
 LAST, MOST_STEPS = 1000, 20_000  # steps of the past that are told: usually, and at most
-ID_DIGITS = 8
 
 Answer = Callable[[Request], Awaitable[Any]]
 
@@ -224,7 +223,7 @@ class Gateway:
         if model.startswith("-") or mode.startswith("-"):
             raise Refused(400, "neither a model nor a mode begins with a dash")
         session = await anyio.to_thread.run_sync(self._hosts.start, Wanted(vendor, prompt, cwd, model, mode))
-        return _json({"id": session[:ID_DIGITS], "session": session}, status=201)
+        return _json({"id": short_id(session), "session": session}, status=201)
 
     async def act(self, request: Request) -> Response:
         """Something posted to a session."""
@@ -252,8 +251,8 @@ class Gateway:
     async def _found(self, request: Request) -> dict[str, Any]:
         """The session that the address names, by its short id or its UUID."""
         word = request.path_params["id"].lower()
-        short = len(word) == ID_DIGITS and set(word) <= set("0123456789abcdef")
-        found = await anyio.to_thread.run_sync(self._hosts.find, word) if short or parse_uuid(word) == word else []
+        named = is_short_id(word) or parse_uuid(word) == word
+        found = await anyio.to_thread.run_sync(self._hosts.find, word) if named else []
         if len(found) != 1:
             raise Refused(404 if not found else 409, "there is no such session" if not found else "give the whole id")
         return found[0]

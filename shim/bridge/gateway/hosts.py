@@ -24,7 +24,6 @@ from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load
 
 CLIENT, READER = "web", "web reader"  # what other clients are told of who came through the gateway
-LOG = "log"
 BATCH_LINES = 256  # of an ended session's log, that are read at once
 KEPT_STATE = ("state", "status", "waitingFor", "needs", "detail")
 
@@ -223,6 +222,6 @@ def _facts(one: Registered) -> dict[str, Any]:
 def _log(one: Registered) -> CastLog:
     """The log of a session that has ended. FrontendError where it cannot be read."""
     try:
-        return CastLog(os.path.join(one.folder, LOG), int(one.facts["generation"]))
+        return CastLog(one.log, int(one.facts["generation"]))
     except OSError as error:
         raise FrontendError(f"what the session said cannot be read: {error.strerror}") from None

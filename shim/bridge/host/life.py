@@ -37,7 +37,6 @@ TICK_SECONDS = 1.0  # between two looks at the time, at most
 # looks at the time twice in between.
 PATIENCE, EARLIER_SECONDS = 0.9, 10.0
 SHORTEST_SECONDS = 0.01  # between two looks, however short the time to answer is
-LOG = "log"
 STOPPED, IDLE, OVER = "stopped", "idle", "ended"
 DISPLACED = "its folder was removed, or another host has taken its place"
 
@@ -94,7 +93,9 @@ class Life:
         self._used = time.monotonic()
         began, clock = time.time() - time.monotonic(), time.monotonic
         self._log = CastLog(
-            os.path.join(folder, LOG), generation, {"vendor": start.vendor.shown, "cwd": start.cwd, "session": session}
+            os.path.join(folder, registry.LOG),
+            generation,
+            {"vendor": start.vendor.shown, "cwd": start.cwd, "session": session},
         )
         permissions = start.invocation.permissions
         patience = settings.timeout("permission_timeout", start.vendor.name, start.vendor.timeouts)

@@ -147,7 +147,7 @@ def _up(one: Registered) -> None:
     except HostGoneError as gone:
         raise FrontendError(
             f"session {one.id} could not be woken: {printable(gone.reason or 'its host ended')}",
-            hint=f"the message was not said; `{one.folder}/stderr.log` has more",
+            hint=f"the message was not said; `{one.stderr}` has more",
         ) from None
 
 

@@ -36,16 +36,10 @@ class LastLines(StringIO):
         return "".join(f"{line}\n" for line in self._lines) + self._open
 
 
-def log_folder(one: Registered) -> str:
-    """Where the casts of a session are."""
-    return os.path.join(one.folder, "log")
-
-
 def casts_of(one: Registered) -> list[str]:
     """The casts of a session in their order, by the numbers in their names."""
-    folder = log_folder(one)
     try:
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]
+        return [os.path.join(one.log, name) for name in sorted(os.listdir(one.log)) if name.endswith(SUFFIX)]
     except OSError:
         return []
 
@@ -58,7 +52,7 @@ def recent(one: Registered) -> str:
     problems = _drawn(paths, console, alive=one.alive)
     said = kept.text() + "".join(f"{problem}\n" for problem in problems)
     if kept.dropped:
-        said = f"… {kept.dropped} lines before these: `shim show {log_folder(one)}`\n" + said
+        said = f"… {kept.dropped} lines before these: `shim show {one.log}`\n" + said
     return said or NOTHING
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from shim.bridge import registry
 from shim.bridge.registry import Registered
-from shim.bridge.start import STDERR
 from shim.bridge.stop import stop
 from shim.channels.raw_output import tell
 from shim.commands.claude.answers import Answer, refused
@@ -83,7 +82,7 @@ def _stop(*, any_of_them: bool, keep: bool) -> Answer:
 def _logs() -> Answer:
     said = []
     for one in registry.sessions(os.environ):
-        text = _end_of(os.path.join(one.folder, STDERR))
+        text = _end_of(one.stderr)
         said += [f"[{one.id}] {line}\n" for line in printable(text).splitlines()]
     return Answer("".join(said) or "no host of a background session has said anything beside its lines\n")
 

@@ -10,6 +10,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.dialects import dialect_called
 from shim.core.errors import FrontendError, ShimError, UnrecordedError
+from shim.core.reading.ids import is_short_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.state import config
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from shim.bridge.attach.client import Attached
     from shim.recording.recorder import Recorder
 
-SHORT_ID = 8  # hexadecimal digits of a session's short id (background page, B1)
 TOLD_TO_END = (143, 129)  # the sender of the signal waits a moment, and then kills us
 
 
@@ -83,7 +83,7 @@ def conversation(invocation: Invocation, installed: Mapping[str, str], arguments
 def with_whole_id(invocation: Invocation) -> Invocation:
     """The same invocation, that resumes by its UUID the session of ours whose short id the frontend has said."""
     word = invocation.session.resume or ""
-    if len(word) != SHORT_ID or not set(word) <= set("0123456789abcdef") or not some_lived():
+    if not is_short_id(word) or not some_lived():
         return invocation
     from shim.bridge import registry
 

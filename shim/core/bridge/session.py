@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from shim.core.claude.permissions import DESCRIBING, QUESTION
 from shim.core.policy.sources import NARROWEST_FIRST
 from shim.core.reading.account import printable
+from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES
 
 DETAIL_CHARACTERS = 200
@@ -46,7 +47,7 @@ class Session(NamedTuple):
         """The keys of a `welcome` frame."""
         return {
             "session": self.session,
-            "id": self.session[:8],
+            "id": short_id(self.session),
             "name": self.name,
             "vendor": self.vendor,
             "cwd": self.cwd,

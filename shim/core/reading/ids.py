@@ -1,6 +1,7 @@
 """Checks of ids that come from outside, before their first use."""
 
 _GROUPS = (8, 4, 4, 4, 12)
+_SHORT = 8  # digits of a short id: the first of the session's UUID (background page, B1)
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -11,6 +12,16 @@ def parse_uuid(text: str) -> str | None:
     if tuple(map(len, groups)) != _GROUPS or not _HEX.issuperset("".join(groups)):
         return None
     return text
+
+
+def short_id(session: str) -> str:
+    """What a person calls a session: the beginning of its UUID."""
+    return session[:_SHORT]
+
+
+def is_short_id(word: str) -> bool:
+    """Whether a word may be the short id of a session."""
+    return len(word) == _SHORT and _HEX.issuperset(word)
 
 
 _FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
