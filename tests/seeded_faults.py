@@ -78,7 +78,7 @@ AREAS = {
     "person": "run answering explain setup",
     "joined": "own_turns frontend narrower client_rules deaf control client",
     "bridge": "hub hub_machine deaf client_rules session",
-    "doors": "meant stop acts background session_doors doctor_bridge",
+    "doors": "which stop acts background session_doors doctor_bridge",
     "host": "host runner log lock sockets registry start life socket_attacks faults",
     "terminal": "talk forged keys attach attached_script below draw",
     "gateway": "attacks app drawing streams tls tokens server serve",

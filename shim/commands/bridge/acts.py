@@ -11,10 +11,10 @@ import typer
 from shim.bridge import registry
 from shim.bridge.answering import decided
 from shim.bridge.link import ANSWER_SECONDS, HostGoneError, NoAnswerError, ask_once, connect_blocking
-from shim.bridge.meant import meant
 from shim.bridge.registry import Registered
 from shim.bridge.start import LivingError, respawn
 from shim.bridge.stop import stop, untaken
+from shim.bridge.which import which
 from shim.channels.stamps import fresh_uuid
 from shim.commands.bridge.listing import drawn, none
 from shim.core.bridge.frames import WATCH
@@ -54,7 +54,7 @@ def say_message(
 
     Example: shim bridge say 1f0c "and now the tests"
     """
-    one, message = _meant(session), {"role": "user", "content": text}
+    one, message = which(session), {"role": "user", "content": text}
     if not text.strip():
         raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
     if not one.alive:
@@ -97,7 +97,7 @@ def answer_question(
     if behavior == "allow" and message:
         raise typer.BadParameter("it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message")
     changed = _input(given) if given else None
-    one = _meant(session)
+    one = which(session)
     if not one.alive:
         raise FrontendError(f"session {one.id} has ended, and asks nothing", hint="`shim bridge list` shows who asks")
     asked = open_questions(one)
@@ -123,7 +123,7 @@ def stop_sessions(
     Example: shim bridge stop 1f0c
     """
     known = registry.sessions(os.environ)
-    wanted = list({one.session: one for one in (meant(known, word) for word in sessions)}.values())
+    wanted = list({one.session: one for one in (which(word, known=known) for word in sessions)}.values())
     left = stop(wanted, os.environ)
     for one in wanted:
         if one.session not in {each.session for each in left}:
@@ -134,10 +134,6 @@ def stop_sessions(
         raise MachineError(
             f"{', '.join(one.id for one in left)} could not be ended", hint=f"`kill -9 {pids}` ends them"
         )
-
-
-def _meant(word: str) -> Registered:
-    return meant(registry.sessions(os.environ), word)
 
 
 def _up(one: Registered) -> None:

@@ -9,8 +9,8 @@ import typer
 
 from shim.bridge import registry
 from shim.bridge.link import HostGoneError, connect_blocking
-from shim.bridge.meant import meant
 from shim.bridge.registry import Registered
+from shim.bridge.which import which
 from shim.commands.bridge.logs import casts_of
 from shim.commands.bridge.terminal.attach import attach, watch
 from shim.commands.turn.waiting import pipe_of
@@ -29,7 +29,7 @@ def attach_session(session: WhichSession) -> None:
 
     Example: shim bridge attach 1f0c
     """
-    raise typer.Exit(attach(_meant(session), os.environ, "shim bridge attach"))
+    raise typer.Exit(attach(which(session), os.environ, "shim bridge attach"))
 
 
 def watch_session(
@@ -46,7 +46,7 @@ def watch_session(
 
     Example: shim bridge watch 1f0c
     """
-    one = _meant(session)
+    one = which(session)
     if as_json:
         status = _print_frames(one)
     elif one.alive:
@@ -88,7 +88,3 @@ def _show_log(one: Registered, *, thinking: bool, full: bool) -> int:
         show(path, open_console(), thinking=thinking, full=full, unended=True)
     say(f"session {one.id} has ended: `claude attach {one.id}` goes on with it")
     return 0
-
-
-def _meant(word: str) -> Registered:
-    return meant(registry.sessions(os.environ), word)

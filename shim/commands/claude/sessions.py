@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Sequence
 
 from shim.bridge import registry
-from shim.bridge.meant import UNLISTED, meant, meant_by_id
 from shim.bridge.registry import Registered
 from shim.bridge.stop import stop as end
 from shim.bridge.stop import untaken
+from shim.bridge.which import UNLISTED, which, which_by_id
 from shim.channels.raw_output import tell
 from shim.commands.claude.answers import Answer, disabled, refused
 from shim.commands.claude.claude_help import USAGES
@@ -35,21 +35,21 @@ def door(name: str, words: Sequence[str]) -> Answer:
 
 
 def _logs(words: Sequence[str]) -> Answer:
-    one = meant(registry.sessions(os.environ), words[0], alone=len(words) == 1)
+    one = which(words[0], alone=len(words) == 1)
     from shim.commands.bridge.logs import recent
 
     return Answer(recent(one))
 
 
 def _attach(words: Sequence[str]) -> Answer:
-    one = meant(registry.sessions(os.environ), words[0], alone=len(words) == 1)
+    one = which(words[0], alone=len(words) == 1)
     from shim.commands.bridge.terminal.attach import attach
 
     return Answer("", attach(one, os.environ))
 
 
 def _stop(words: Sequence[str]) -> Answer:
-    one = meant_by_id(registry.sessions(os.environ), words[0], UNLISTED)
+    one = which_by_id(words[0], UNLISTED)
     if end([one], os.environ):
         return _unsure(one)
     if lost := untaken(one, os.environ):
@@ -58,7 +58,7 @@ def _stop(words: Sequence[str]) -> Answer:
 
 
 def _remove(words: Sequence[str]) -> Answer:
-    one = meant_by_id(registry.sessions(os.environ), words[0])
+    one = which_by_id(words[0])
     if end([one], os.environ):
         return _unsure(one)
     if not registry.remove(one):
@@ -69,7 +69,7 @@ def _remove(words: Sequence[str]) -> Answer:
 def _respawn(words: Sequence[str]) -> Answer:
     known = registry.sessions(os.environ)
     if words[0] != EVERY:
-        one = meant_by_id(known, words[0])
+        one = which_by_id(words[0], known=known)
         return _unsure(one) if end([one], os.environ) else _restarted(one)
     living = [one for one in known if one.alive]
     if not living:

@@ -9,7 +9,7 @@ import pytest
 from box import ndjson
 from hosting import until, until_result
 
-from shim.bridge.meant import UNLISTED
+from shim.bridge.which import UNLISTED
 from shim.commands.bridge import acts
 from shim.commands.bridge.acts import what
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from shim.bridge.registry import Registered, look_up
+from shim.bridge.registry import Registered, look_up, sessions
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
 
@@ -19,17 +19,23 @@ LIKE_AN_ID = re.compile(r"[0-9a-f]{1,8}\Z")
 WORD_CHARACTERS = 200  # of a word that is said again
 LISTED = 20  # sessions of one name that are listed
 
+Known = Sequence[Registered] | None
 
-def meant_by_id(known: Sequence[Registered], word: str, unknown: str = UNKNOWN) -> Registered:
+
+def which_by_id(word: str, unknown: str = UNKNOWN, *, known: Known = None) -> Registered:
     """The one session whose short id begins so, or whose UUID this is. FrontendError for none or several."""
-    found = _by_id(known, word)
+    found = _by_id(_all(known), word)
     if len(found) == 1:
         return found[0]
     raise FrontendError(_several(found, word) if found else unknown.format(word=word[:WORD_CHARACTERS]))
 
 
-def meant(known: Sequence[Registered], word: str, *, alone: bool = True) -> Registered:
-    """The one session that a word means by its id, else by its name; `alone`: nothing else was said beside it."""
+def which(word: str, *, known: Known = None, alone: bool = True) -> Registered:
+    """The one session that a word means by its id, else by its name; `alone`: nothing else was said beside it.
+
+    `known` are those to choose from, None for all.
+    """
+    known = _all(known)
     found = _by_id(known, word)
     if len(found) == 1:
         return found[0]
@@ -53,6 +59,10 @@ def meant(known: Sequence[Registered], word: str, *, alone: bool = True) -> Regi
 def name_of(one: Registered) -> str:
     """What lists show of a session, "" where it has no name."""
     return str(one.facts.get("name") or "")
+
+
+def _all(known: Known) -> Sequence[Registered]:
+    return sessions(os.environ) if known is None else known
 
 
 def _by_id(known: Sequence[Registered], word: str) -> list[Registered]:

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from shim.bridge import registry
-from shim.bridge.meant import UNLISTED, meant, meant_by_id
 from shim.bridge.registry import Registered
+from shim.bridge.which import UNLISTED, which, which_by_id
 from shim.core.errors import FrontendError
 
 
@@ -24,14 +24,14 @@ KNOWN = [
 
 @pytest.mark.parametrize("word", ["9", "9c58", "9c582708", "9c582708-0000-4000-8000-000000000000"])
 def test_a_session_is_meant_by_the_beginning_of_its_short_id_or_by_its_uuid(word):
-    assert meant(KNOWN, word) == meant_by_id(KNOWN, word) == KNOWN[2]
+    assert which(word, known=KNOWN) == which_by_id(word, known=KNOWN) == KNOWN[2]
 
 
 @pytest.mark.parametrize("word", ["write it", "WRITE", "again"])
 def test_a_name_means_a_session_where_names_count(word):
-    assert meant(KNOWN, word).id == ("1daa75d6" if word == "again" else "9c582708")
+    assert which(word, known=KNOWN).id == ("1daa75d6" if word == "again" else "9c582708")
     with pytest.raises(FrontendError, match=rf"^No session matching '{word}'$"):
-        meant_by_id(KNOWN, word)
+        which_by_id(word, known=KNOWN)
 
 
 def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
@@ -39,26 +39,26 @@ def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
     tmp_path.chmod(0o700)
     session = "0123abcd-0000-4000-8000-000000000001"
     registry.write_facts(registry.make_folder(session, os.environ), {"session": session, "state": "done"})
-    assert meant(KNOWN, session).session == meant_by_id([], session).session == session
+    assert which(session, known=KNOWN).session == which_by_id(session, known=[]).session == session
 
 
 def test_an_id_of_several_is_none():
-    for of in (meant, meant_by_id):
+    for of in (which, which_by_id):
         with pytest.raises(FrontendError) as refused:
-            of(KNOWN, "1")
+            of("1", known=KNOWN)
         assert str(refused.value) == "'1' matches more than one session: 1052b9da, 1daa75d6"
 
 
 def test_a_whole_name_means_its_session_though_another_name_contains_it():
-    assert meant(KNOWN, "My Job") == KNOWN[0]
+    assert which("My Job", known=KNOWN) == KNOWN[0]
     twice = [*KNOWN, session("7d000000", "MY JOB")]
     with pytest.raises(FrontendError, match=r"^2 sessions match 'my job':"):
-        meant(twice, "my job")
+        which("my job", known=twice)
 
 
 def test_a_name_of_several_lists_them():
     with pytest.raises(FrontendError) as refused:
-        meant(KNOWN, "My j")
+        which("My j", known=KNOWN)
     assert str(refused.value).splitlines() == [
         "2 sessions match 'My j':",
         "  1052b9da  my job",
@@ -80,11 +80,11 @@ def test_a_name_of_several_lists_them():
 )
 def test_a_word_that_means_none_is_told_why(word, alone, more):
     with pytest.raises(FrontendError) as refused:
-        meant(KNOWN, word, alone=alone)
+        which(word, known=KNOWN, alone=alone)
     assert str(refused.value).splitlines() == [UNLISTED.format(word=word), *more]
 
 
 def test_a_word_without_end_is_said_again_in_part():
     with pytest.raises(FrontendError) as refused:
-        meant(KNOWN, "x" * 10**6)
+        which("x" * 10**6, known=KNOWN)
     assert len(str(refused.value)) < 400
