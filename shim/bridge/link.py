@@ -74,7 +74,7 @@ class Link:
         self._socket = socket_
         self._splitter = LineSplitter(FRAME_BYTES)
         self._heard = deque[dict[str, Any]]()
-        self._ended = False  # nothing more comes
+        self.ended = False  # the host has closed the connection
 
     # -- for a loop ---------------------------------------------------------------------------------------
 
@@ -143,16 +143,16 @@ class Link:
             except OSError:
                 raise HostGoneError(self.session) from None
 
-    def frames(self, seconds: float | None = None) -> Iterator[dict[str, Any]]:
-        """The frames that come within `seconds`, or until the host closes the connection."""
+    def frames(self, seconds: float | None = None, *, unless: int | None = None) -> Iterator[dict[str, Any]]:
+        """The frames that come within `seconds`, until the host closes the connection or `unless` can be read."""
         deadline = None if seconds is None else time.monotonic() + seconds
+        sources = [self.fileno()] if unless is None else [self.fileno(), unless]
         while True:
             while self._heard:
                 yield self._heard.popleft()
             left = None if deadline is None else deadline - time.monotonic()
-            if (left is not None and left <= 0) or not select.select([self._socket], [], [], left)[0]:
-                return
-            if not self._read():
+            ready = [] if left is not None and left <= 0 else select.select(sources, [], [], left)[0]
+            if not ready or unless in ready or not self._read():
                 return
 
     def taken(self) -> tuple[list[dict[str, Any]], bool]:
@@ -192,7 +192,7 @@ class Link:
             return True
         except OSError:
             chunk = b""
-        self._ended = not chunk
+        self.ended = not chunk
         for raw in self._splitter.feed(chunk):
             try:
                 said = read_frame(raw)
@@ -204,7 +204,7 @@ class Link:
         return bool(chunk)
 
     def _welcomed(self, first: Mapping[str, Any] | None) -> None:
-        if first is None and not self._ended:
+        if first is None and not self.ended:
             raise NoAnswerError(self.session, self.pid)
         if first is None or first["kind"] != "welcome":
             reason = str((first or {}).get("reason") or (first or {}).get("text") or "")

@@ -33,7 +33,7 @@ from shim.state.config import CHOICES
 from shim.state.own_vendors import learn
 from shim.story.export.command import export_cast
 from shim.story.terminal.command import show_cast
-from shim.story.terminal.console import must_be_one_of
+from shim.story.terminal.console import ReaderMayLeave, must_be_one_of
 from shim.vendors import find
 
 app = typer.Typer(
@@ -148,9 +148,8 @@ def translate_file(
     except OSError as error:
         raise typer.BadParameter(f"{error.filename} cannot be read: {error.strerror}") from None
     try:
-        translate(translation, source, 1, ended, said)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        with ReaderMayLeave():
+            translate(translation, source, 1, ended, said)
     except IsADirectoryError:
         raise typer.BadParameter(f"{file} is a folder", param_hint="FILE") from None
     if account:

@@ -1,8 +1,9 @@
 """`shim bridge attach` and `shim bridge watch`."""
 
 import os
-import select
 import sys
+from contextlib import suppress
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ from shim.commands.bridge.logs import casts_of
 from shim.commands.bridge.terminal.attach import attach, watch
 from shim.commands.turn.waiting import pipe_of
 from shim.core.bridge.frames import WATCH, frame
-from shim.story.terminal.console import open_console, say
+from shim.story.terminal.console import ReaderMayLeave, open_console, say
 from shim.story.terminal.show import show
 
 WhichSession = Annotated[str, typer.Argument(metavar="ID", help="Its id, the beginning of one, or a part of its name.")]
@@ -48,43 +49,30 @@ def watch_session(
     """
     one = which(session)
     if as_json:
-        status = _print_frames(one)
+        _print_frames(one)
     elif one.alive:
-        status = watch(one, os.environ, thinking=thinking, full=full)
+        raise typer.Exit(watch(one, os.environ, thinking=thinking, full=full))
     else:
-        status = _show_log(one, thinking=thinking, full=full)
-    raise typer.Exit(status)
+        _show_log(one, thinking=thinking, full=full)
 
 
-def _print_frames(one: Registered) -> int:
+def _print_frames(one: Registered) -> None:
     """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
     pipe = pipe_of(open_console())
-    with connect_blocking(one.session, os.environ, role=WATCH, client=f"watcher {os.getpid()}") as link:
-        frames, going = link.taken()
-        frames.insert(0, dict(link.welcome))
-        try:
-            while True:
-                for said in frames:
-                    rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
-                    sys.stdout.buffer.write(frame(str(said["kind"]), **rest))
-                sys.stdout.flush()
-                if frames and frames[-1]["kind"] == "bye":
-                    return 0
-                if not going:
-                    alive = registry.alive(one.session, os.environ)
-                    raise HostGoneError(one.session, "its host closed the connection without a word", alive=alive)
-                if pipe in select.select([link.fileno(), *([] if pipe is None else [pipe])], [], [])[0]:
-                    return 0  # all that a pipe's writing end tells: nobody reads any more
-                frames, going = link.taken()
-        except KeyboardInterrupt:
-            return 0
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return 0
+    link = connect_blocking(one.session, os.environ, role=WATCH, client=f"watcher {os.getpid()}")
+    with link, ReaderMayLeave(), suppress(KeyboardInterrupt):
+        for said in chain([link.welcome], link.frames(unless=pipe)):
+            rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
+            sys.stdout.buffer.write(frame(str(said["kind"]), **rest))
+            sys.stdout.flush()
+            if said["kind"] == "bye":
+                return
+        if link.ended:
+            alive = registry.alive(one.session, os.environ)
+            raise HostGoneError(one.session, "its host closed the connection without a word", alive=alive)
 
 
-def _show_log(one: Registered, *, thinking: bool, full: bool) -> int:
+def _show_log(one: Registered, *, thinking: bool, full: bool) -> None:
     for path in casts_of(one):
         show(path, open_console(), thinking=thinking, full=full, unended=True)
     say(f"session {one.id} has ended: `claude attach {one.id}` goes on with it")
-    return 0

@@ -11,7 +11,7 @@ from shim.commands.turn.next_steps import say_next_steps
 from shim.commands.turn.person import Person
 from shim.process.find_program import is_ours
 from shim.process.install import DEFAULT_DIRECTORY, found_first, read_installed
-from shim.story.terminal.console import open_console
+from shim.story.terminal.console import ReaderMayLeave, open_console
 
 
 def demo() -> None:
@@ -85,8 +85,6 @@ def _draw(flags: list[str], installed: dict[str, str], prompt: str) -> int:
     command += ["claude", "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags]
     command += ["--permission-prompt-tool", "stdio"] if asks else []
-    try:
+    with ReaderMayLeave():
         return LiveTurn(console, Person(0, os.getcwd()) if asks else None).run(command, prompt)
-    except BrokenPipeError:  # a reader that has seen enough is not a failure
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+    return 0

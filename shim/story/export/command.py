@@ -13,7 +13,7 @@ from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.account import counted
 from shim.recording.folders import newest_cast
 from shim.state.files import replace, write_all, write_new
-from shim.story.terminal.console import CastFile, must_be_one_of, one_line
+from shim.story.terminal.console import CastFile, ReaderMayLeave, must_be_one_of, one_line
 from shim.story.terminal.progress import progress
 
 # Each module has `export(path, write, *, redact)` and is imported when its format is asked for.
@@ -76,10 +76,8 @@ def _exporter(to: str) -> Callable[..., None]:
 
 
 def _to_stdout(export: Callable[..., None], cast: str, redact: bool) -> None:
-    try:
+    with ReaderMayLeave():
         export(cast, functools.partial(write_all, 1), redact=redact)
-    except BrokenPipeError:  # the reader has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _to_file(export: Callable[..., None], cast: str, redact: bool, path: str, force: bool) -> None:

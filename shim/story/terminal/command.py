@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shim.recording.folders import newest_cast, usual_folder
-from shim.story.terminal.console import open_console
+from shim.story.terminal.console import ReaderMayLeave, open_console
 from shim.story.terminal.pager import paged
 from shim.story.terminal.show import show
 
@@ -32,9 +32,7 @@ def show_cast(
     Example: shim show ~/casts
     """
     path = newest_cast(file or usual_folder(os.environ))
-    try:
+    with ReaderMayLeave():
         with paged(open_console(), wanted=not (follow or no_pager)) as console:
             show(path, console, follow=follow, raw=raw, full=full, thinking=thinking)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

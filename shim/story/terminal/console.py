@@ -1,6 +1,7 @@
 """What the commands for people share: options, consoles, lines of text, JSON."""
 
 import json
+import os
 import sys
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
@@ -35,6 +36,19 @@ def table_console() -> Console:
 def one_line(text: object) -> str:
     """A text as one line that a terminal shows and does not obey."""
     return printable(text).replace("\n", "\\n")
+
+
+class ReaderMayLeave:
+    """A context in which a reader of our stdout that has seen enough is not a failure; then it is over."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, BrokenPipeError):
+            return False
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter writes to stdout once more
+        return True
 
 
 def say(text: str, console: Console | None = None) -> None:

@@ -15,7 +15,7 @@ from shim.commands.bridge.terminal.talk import Talk
 from shim.commands.bridge.terminal.view import View
 from shim.core.bridge.frames import DRIVE, WATCH
 from shim.core.reading.account import printable
-from shim.story.terminal.console import open_console
+from shim.story.terminal.console import ReaderMayLeave, open_console
 
 AGAIN = 5  # connections that break in a row before we give up
 AGAIN_SECONDS = 0.2  # between two of them: a host that was killed seems to live for a moment, until its lock is gone
@@ -52,11 +52,9 @@ def _served(
     one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str, again: str = "claude attach"
 ) -> int:
     """Serve over as many connections as it takes. Returns the exit status."""
-    try:
+    with ReaderMayLeave():
         return _to_its_end(one, environment, seat, client, role, again)
-    except BrokenPipeError:  # a reader that has seen enough is not a failure
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+    return 0
 
 
 def _to_its_end(one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str, again: str) -> int:
@@ -76,7 +74,7 @@ def _to_its_end(one: Registered, environment: Mapping[str, str], seat: Seat, cli
                 raise
             end = "lost"
         tries = tries + 1 if view.cursor == before else 0
-        living = _lives(one, environment)
+        living = registry.alive(one.session, environment)
         if end != "lost" or tries >= AGAIN or not living:
             break
         time.sleep(AGAIN_SECONDS)
@@ -108,11 +106,6 @@ def _why(end: End, view: View, identity: str, *, living: bool) -> str:
     if living:
         return f"the connection to session {identity} broke {AGAIN} times; the session goes on"
     return f"the host of session {identity} was killed: what was said up to here is kept, a turn that ran is lost"
-
-
-def _lives(one: Registered, environment: Mapping[str, str]) -> bool:
-    found = registry.look_up(one.session, environment)
-    return found is not None and found.alive
 
 
 def _say(text: str) -> None:
