@@ -18,11 +18,13 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rule
 from shim.core.policy.suggestions import INTERACTIVE
 from shim.core.reading.account import printable
+from shim.core.reading.bounded import Bounded
 
 YES, NO, ALWAYS = "yes", "no", "always"
 WORDS = {"y": YES, "yes": YES, "n": NO, "no": NO, "a": ALWAYS, "always": ALWAYS}
 DENIED = "The user does not want this call to run."
 ELICITATION = "elicitation"
+OPEN = 1000  # questions at once; a host asks no more
 
 
 class Question(NamedTuple):
@@ -55,6 +57,42 @@ class Question(NamedTuple):
         """The control_response for `yes`, `no` or `always`."""
         response = {"subtype": "success", "request_id": self.identity, "response": self.decision(word)}
         return {"type": "control_response", "response": response}
+
+
+class OpenQuestions:
+    """What of a session in the folder `cwd` waits for one person's answer; the oldest question is the one `asked`."""
+
+    def __init__(self, cwd: str) -> None:
+        self.asked: Question | None = None
+        self._cwd = cwd
+        self._open = Bounded[str, Mapping[str, Any]](OPEN)
+
+    @property
+    def more(self) -> int:
+        """How many wait behind the one that is asked."""
+        return max(len(self._open) - 1, 0)
+
+    def add(self, identity: str, request: Mapping[str, Any]) -> bool:
+        """Another question. Returns whether another one is asked now."""
+        self._open[identity] = request
+        return self._ask()
+
+    def settle(self, identity: str) -> bool:
+        """A question needs no answer any more. Returns whether another one is asked now, or none."""
+        self._open.pop(identity, None)
+        return self._ask()
+
+    def forget(self) -> None:
+        """No question is open any more."""
+        self._open.clear()
+        self._ask()
+
+    def _ask(self) -> bool:
+        identity, asked = next(iter(self._open), None), self.asked
+        if identity == (None if asked is None else asked.identity):
+            return False
+        self.asked = None if identity is None else question_of(identity, self._open[identity], self._cwd)
+        return True
 
 
 def decided(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shim.bridge.answering import decided, granting_rule, question_of
+from shim.bridge.answering import OpenQuestions, decided, granting_rule, question_of
 from shim.core.errors import FrontendError
 
 
@@ -133,3 +133,15 @@ def test_an_answer_in_words_is_one_decision_at_every_door(request_, words, decis
 def test_words_that_do_not_go_together_are_no_answer(request_, behavior, words, why):
     with pytest.raises(FrontendError, match=why):
         decided(behavior, request_, "/repo", **words)
+
+
+def test_the_oldest_open_question_is_the_one_that_is_asked():
+    questions = OpenQuestions("/work")
+    put = [questions.add(name, {"tool_name": "Bash", "input": {"command": name}}) for name in ("a", "b", "c")]
+    assert put == [True, False, False] and (questions.asked.identity, questions.more) == ("a", 2)
+    assert not questions.settle("b") and not questions.settle("unknown") and questions.asked.identity == "a"
+    assert questions.settle("a") and (questions.asked.identity, questions.more) == ("c", 0)
+    assert questions.settle("c") and questions.asked is None
+    assert questions.add("d", {"tool_name": "Bash"})
+    questions.forget()
+    assert questions.asked is None and questions.add("e", {"tool_name": "Bash"})

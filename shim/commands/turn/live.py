@@ -17,6 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
+from shim.bridge.answering import Question
 from shim.commands.turn.granting import advice
 from shim.commands.turn.person import Person
 from shim.commands.turn.waiting import pipe_of, woken_by
@@ -86,7 +87,7 @@ class LiveTurn:
             selector.register(reader, selectors.EVENT_READ)
         asks = False
         while True:
-            asking = self._person is not None and self._person.asked is not None
+            asking = self._asked is not None
             if self._person is not None and asks != asking:
                 change = selector.register if asking else lambda file, _: selector.unregister(file)
                 change(self._person.descriptor, selectors.EVENT_READ)
@@ -138,7 +139,7 @@ class LiveTurn:
             return
         if kind == "control_request":
             if isinstance(request, Mapping) and request.get("subtype") == "can_use_tool":
-                self._ask(event)
+                self._question(str(event.get("request_id")), request)
             return
         if kind == "control_cancel_request" and self._person is not None:
             self._withdraw(self._person, event)
@@ -150,47 +151,58 @@ class LiveTurn:
                 event = {**event, "shim": {"cause": "interrupted"}}
             self._result = event
             if self._person is not None:
-                self._person.forget()
+                self._person.questions.forget()
             self._drawing.answered()
         self._draw(self._story.event(self._now(), event))
         if kind == "result":
             self._drawing.rest()
             self._close_stdin()
-        elif self._person is not None and self._person.asked is not None:
-            self._drawing.ask(self._person.asked.prompt())
+        elif self._asked is not None:
+            self._drawing.ask(self._asked.prompt())
 
     # -- questions ---------------------------------------------------------------------------------------------
 
-    def _ask(self, line: Mapping[str, Any] | None) -> None:
-        """Put a question to the person, once those before it are answered."""
-        person = self._person
-        if line is None or person is None or person.hear(line):
+    @property
+    def _asked(self) -> Question | None:
+        """What the person is asked now."""
+        return None if self._person is None else self._person.questions.asked
+
+    def _question(self, identity: str, request: Mapping[str, Any]) -> None:
+        """A question of the drop-in's, which waits for the answers to those before it."""
+        if self._person is not None and self._person.questions.add(identity, request):
+            self._ask(self._person)
+
+    def _ask(self, person: Person) -> None:
+        """Put the question to the person whose turn it is."""
+        question = person.questions.asked
+        if question is None:
             return
+        person.listen()
+        line = {"type": "control_request", "request_id": question.identity, "request": question.request}
         self._draw(self._story.event(self._now(), line))
-        assert person.asked is not None
-        self._drawing.ask(person.asked.prompt())
+        self._drawing.ask(question.prompt())
 
     def _decide(self, person: Person) -> None:
         """A line from the terminal, as the answer to the open question."""
-        word, question = person.read(), person.asked
+        word, question = person.read(), person.questions.asked
         if question is None:
             return
         if word is None:
             self._drawing.ask(question.prompt())
             return
         answer = question.answer(word)
-        person.withdraw(question.identity)
+        person.questions.settle(question.identity)
         self._drawing.answered()
         self._draw(self._story.sent(self._now(), answer))
         self._say(answer)
-        self._ask(person.next())
+        self._ask(person)
 
     def _withdraw(self, person: Person, event: Mapping[str, Any]) -> None:
         """The drop-in needs no answer to a question any more."""
-        if person.withdraw(str(event.get("request_id"))):
+        if person.questions.settle(str(event.get("request_id"))):
             self._drawing.answered(typed=False)
             self._draw(self._story.event(self._now(), event))
-            self._ask(person.next())
+            self._ask(person)
 
     # -- signals and ends ------------------------------------------------------------------------------------------
 
@@ -198,9 +210,9 @@ class LiveTurn:
         """Tell the drop-in of a signal. Returns whether the turn is to end at once."""
         if len(self._heard) > 1 or self._heard[0] != signal.SIGINT:
             return True
-        if self._person is not None and self._person.asked is not None:
+        if self._person is not None and self._asked is not None:
             self._drawing.answered(typed=False)
-            self._person.forget()
+            self._person.questions.forget()
         self._drawing.said("interrupting; Ctrl-C once more ends it at once", "yellow")
         self._drawing.wait("waiting for the agent to stop")
         # Before its first line it may not listen to SIGINT yet, and there is no turn to be interrupted.

@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shim.bridge.answering import ALWAYS, ELICITATION, NO, WORDS, YES, Question, question_of
+from shim.bridge.answering import ALWAYS, ELICITATION, NO, WORDS, YES, OpenQuestions, Question
 from shim.core.reading.account import printable
-from shim.core.reading.bounded import Bounded
 from shim.profiles.rpc.form import answer, questions
 from shim.story.terminal.arguments import ASKED_CHARACTERS, ASKS, Asked, asked_of, shown
 
-OPEN = 1000  # questions at once; a host asks no more
 KEYS = {"y": YES, "n": NO, "a": ALWAYS}
 # What a line may say where no key can be pressed; the numbers are those of the real one's list (background page, B46).
 LINES = {**WORDS, "1": YES, "allow": YES, "2": ALWAYS, "3": NO, "deny": NO}
@@ -56,49 +54,36 @@ class Asking:
     """What waits for an answer in a session of the folder `cwd`."""
 
     def __init__(self, cwd: str) -> None:
-        self.cwd = cwd
-        self._open = Bounded[str, Request](OPEN)
-        self._question: Question | None = None
         self.form: Form | None = None
+        self._questions = OpenQuestions(cwd)
 
     @property
     def identity(self) -> str:
         """The id of the question that is asked now, "" for none."""
-        return next(iter(self._open), "")
+        return "" if self._question is None else self._question.identity
 
     @property
     def more(self) -> int:
         """How many wait behind it."""
-        return max(len(self._open) - 1, 0)
+        return self._questions.more
 
     def asked(self, identity: str, request: Request) -> None:
         """Another question."""
-        self._open[identity] = request
-        self._begin()
-
-    def settled(self, identity: str) -> bool:
-        """A question needs no answer any more. Returns whether it was the one that is asked now."""
-        ours = identity == self.identity
-        self._open.pop(identity, None)
-        if ours:
+        if self._questions.add(identity, request):
             self._begin()
-        return ours
 
-    def forget(self) -> None:
-        """No question is open any more."""
-        self._open.clear()
-        self._begin()
+    def settled(self, identity: str) -> None:
+        """A question needs no answer any more."""
+        if self._questions.settle(identity):
+            self._begin()
+
+    @property
+    def _question(self) -> Question | None:
+        return self._questions.asked
 
     def _begin(self) -> None:
-        identity = self.identity
-        if self._question is not None and self._question.identity == identity:
-            return
-        self._question, self.form = None, None
-        if identity:
-            request = self._open[identity]
-            self._question = question_of(identity, request, self.cwd)
-            asked = asked_of(form_of(request))
-            self.form = Form(asked) if asked and len({one.text for one in asked}) == len(asked) else None
+        asked = [] if self._question is None else asked_of(form_of(self._question.request))
+        self.form = Form(asked) if asked and len({one.text for one in asked}) == len(asked) else None
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
