@@ -218,7 +218,7 @@ def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, wor
 
 def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working):
     browser.run("shown.stream.rest()")
-    browser.wait(lambda: browser.run("return shown.stream.parked"))
+    browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
     for number in range(700):
         page.say(working, **text(f"Line {number}"))
     browser.run("comeBack()")
@@ -553,7 +553,7 @@ def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, w
 @full
 def test_a_page_that_nobody_looks_at_lets_go_and_misses_nothing(page, browser, working):
     browser.run("shown.stream.rest()")
-    browser.wait(lambda: browser.run("return shown.stream.parked"))
+    browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
     browser.wait(lambda: working.clients == [])  # the server hears of it a moment later
     page.say(working, **text("said meanwhile"))
     browser.run("comeBack()")

@@ -102,7 +102,7 @@ async function look() {
     notifyOfNew();
     drawList();
     const now = list.sessions.find((session) => session.id === shown.id);
-    if (now && now.alive && shown.stream && shown.stream.parked && !document.hidden) shown.stream.again();
+    if (now && now.alive && shown.stream && shown.stream.state === "parked" && !document.hidden) shown.stream.again();
     if (now && !now.alive && shown.facts.alive === false) Object.assign(shown.facts, now), drawHead();
   } catch (refused) {
     if (refused.status !== 401) reached(false);

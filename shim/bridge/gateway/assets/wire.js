@@ -82,23 +82,25 @@ class Events {
 /**
  * A stream that goes on from its last id whenever it broke, until it is closed. `heard(event, data)` gets each event once,
  * `stands(connected, refused)` what the line is doing. EventSource would do, if it said why it broke and noticed silence.
+ * `state`: "open" (it is connected, or tries to be), "resting" (nobody looks: it is parked once its connection has ended),
+ * "parked" (nothing more comes until somebody says `again`), "closed" (for good).
  */
 class Stream {
   constructor(path, heard, stands) {
-    Object.assign(this, { path, heard, stands, last: "", tries: 0, closed: false, parked: false, resting: false, stop: null, wake: null });
+    Object.assign(this, { path, heard, stands, last: "", tries: 0, state: "open", stop: null, wake: null });
     this.run();
   }
 
   async run() {
-    while (!this.closed) {
+    while (this.state !== "closed") {
       let refused = new Refused(0);
       try {
         refused = await this.once();
       } catch {
         // The network or the server has gone: the next try says more.
       }
-      if (this.closed) return;
-      if (this.resting) return this.park();
+      if (this.state === "closed") return;
+      if (this.state === "resting") return this.park();
       if (refused && refused.status === 204) {
         this.heard("bye", {}); // all was seen before the session ended: the server has nothing more to say, not even that
         return this.park();
@@ -120,7 +122,7 @@ class Stream {
       if (answer.status === 204) return new Refused(204);
       if (!answer.ok) return new Refused(answer.status, await answer.json().catch(() => null));
       const events = new Events((event, data, id) => {
-        if (this.closed) return;
+        if (this.state === "closed") return;
         this.heard(event, JSON.parse(data));
         if (id) this.last = id; // only now: what was not drawn is said again
       });
@@ -140,10 +142,8 @@ class Stream {
     }
   }
 
-  /** Nothing more comes until somebody says `again`. */
   park() {
-    this.parked = true;
-    this.resting = false;
+    this.state = "parked";
     this.stands(true, null);
   }
 
@@ -163,16 +163,15 @@ class Stream {
   again() {
     this.tries = 0;
     if (this.wake) this.wake();
-    this.resting = false;
-    if (!this.parked || this.closed) return;
-    this.parked = false;
-    this.run();
+    const before = this.state;
+    if (before !== "closed") this.state = "open";
+    if (before === "parked") this.run();
   }
 
   /** Nobody looks: give the connection back. A browser has six for all pages of a server. */
   rest() {
-    if (this.parked) return;
-    this.resting = true;
+    if (this.state !== "open") return;
+    this.state = "resting";
     this.cut();
     if (this.wake) this.wake();
   }
@@ -183,9 +182,9 @@ class Stream {
   }
 
   close() {
-    this.closed = true;
+    this.state = "closed";
     this.cut();
-    this.again();
+    if (this.wake) this.wake();
   }
 }
 
