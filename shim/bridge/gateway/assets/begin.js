@@ -14,7 +14,7 @@ function showNothing() {
   const [title, text] = list.sessions.length
     ? ["Choose a session", "What waits for you stands at the top of the list. A session goes on, whoever looks at it."]
     : ["No session yet", "A session lives on its own on this machine. Start it here or in a terminal; watch it and answer its questions from anywhere."];
-  view("none", element("h1", null, title), element("p", null, text), talk.role === "watch" ? "" : element("p", null, element("a", { class: "button strong", href: "#new" }, "Start a session")));
+  view("none", element("h1", null, title), element("p", null, text), watching() ? "" : element("p", null, element("a", { class: "button strong", href: "#new" }, "Start a session")));
 }
 
 // -- the way in ----------------------------------------------------------------------------------------------------
@@ -69,14 +69,21 @@ async function begin() {
   followAddress();
 }
 
+const me = { role: "drive" };
+
+/** Whether this page may look only: by its token. */
+function watching() {
+  return me.role === "watch";
+}
+
 /** What this page may do, and what a new session may be of. */
 async function aboutMe() {
   const told = await ask("GET", "/me");
-  talk.role = told.role;
+  me.role = told.role;
   list.vendors = told.vendors;
   list.installed = told.installed || told.vendors;
   find("new").hidden = watching();
-  drawTalk();
+  drawComposer();
 }
 
 // -- a new session ---------------------------------------------------------------------------------------------------

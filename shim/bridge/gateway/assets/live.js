@@ -39,7 +39,7 @@ function showSession(id) {
   shown.facts = { ...(list.sessions.find((session) => session.id === id) || {}) };
   find("main").replaceChildren(sessionFrame());
   drawHead();
-  listenToTalk();
+  listenToComposer();
   listenToScroll();
   find("steps").append(element("p", { class: "none", id: "loading" }, "Loading the session …"));
   openStream();
@@ -75,7 +75,7 @@ function sessionFrame() {
       element("div", { id: "steps" }),
       element("div", { id: "live" }),
     ),
-    element("div", { class: "dock" }, element("button", { type: "button", id: "latest", class: "button", hidden: true }, "↓ Latest"), element("div", { id: "asked" }), element("p", { id: "settled", hidden: true }), talkForm()),
+    element("div", { class: "dock" }, element("button", { type: "button", id: "latest", class: "button", hidden: true }, "↓ Latest"), element("div", { id: "asked" }), element("p", { id: "settled", hidden: true }), composerForm()),
   );
 }
 
@@ -97,7 +97,7 @@ function drawHead() {
   chip.textContent = { asks: "Waits for you", works: "Working", idle: "Idle", ended: "Ended", failed: "Failed", stopped: "Stopped" }[kind];
   chip.title = doing(facts) || words;
   find("stop").hidden = groupOf(facts) === "ended";
-  drawTalk();
+  drawComposer();
   drawList();
 }
 
@@ -144,12 +144,12 @@ const HEARD = {
   },
   driver(data) {
     shown.facts.driver = data.client;
-    drawTalk();
+    drawComposer();
   },
   mode(data) {
     if (shown.facts.mode && shown.facts.mode !== data.mode) saySettled(`The permission mode is ${MODES[data.mode] || oneLine(data.mode, 40)} now`);
     shown.facts.mode = data.mode;
-    drawTalk();
+    drawComposer();
   },
   totals(data) {
     shown.facts.totals = data;

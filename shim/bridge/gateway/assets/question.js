@@ -1,6 +1,6 @@
 // Questions of a session: with all that decides them in sight, until somebody settled them.
 
-const questions = new Map(); // by their id: { data, node, made }
+const questions = new Map(); // by their id: { data, node, sent, settled, from }; the last three of an answer on its way
 const SETTLED_MS = 8000; // that the page says who settled a question
 const GRACE_MS = 500; // from when questions come or move until one is answered: a click or a key just then was meant for something else
 const HOW = { allow: "allowed", deny: "denied", timeout: "denied: nobody answered in time", interrupt: "cancelled by an interrupt", cancelled: "withdrawn", ended: "denied: the session ended" };

@@ -4,12 +4,12 @@ const MODES = { default: "Ask before changes", acceptEdits: "Accept edits", plan
 const ID_CHARACTERS = 36; // of a UUID
 const ROWS_POINTS = 192; // the box grows to this height, then it scrolls
 
-const talk = { sending: new Set(), role: "drive", vendors: [] }; // `sending`: the sessions to which a message is on its way
+const sending = new Set(); // the sessions to which a message is on its way
 
-function talkForm() {
+function composerForm() {
   return element(
     "form",
-    { id: "talk", "aria-label": "Your message" },
+    { id: "composer", "aria-label": "Your message" },
     element("p", { id: "drives", hidden: true }),
     element("p", { id: "over", class: "over", hidden: true }, "This session has ended; what was said is kept."),
     element("p", { id: "failed", class: "wrong", role: "alert", hidden: true }),
@@ -27,8 +27,8 @@ function talkForm() {
 }
 
 /** Draw what the session allows now. */
-function drawTalk() {
-  if (!find("talk")) return;
+function drawComposer() {
+  if (!find("composer")) return;
   const { facts } = shown;
   const ended = groupOf(facts) === "ended";
   find("interrupt").hidden = !["works", "asks"].includes(groupOf(facts));
@@ -41,7 +41,7 @@ function drawTalk() {
   drives.dataset.who = other;
   find("text").placeholder = watching() ? "This page may only watch" : ended ? "Your message begins it again …" : "Say the next thing …";
   find("text").disabled = find("send").disabled = watching();
-  if (!talk.sending.has(shown.id)) find("send").textContent = ended ? "Go on" : "Send";
+  if (!sending.has(shown.id)) find("send").textContent = ended ? "Go on" : "Send";
   find("over").hidden = !ended;
   for (const label of document.querySelectorAll(".pick")) label.classList.toggle("off", ended);
   drawModes(facts);
@@ -51,11 +51,6 @@ function drawTalk() {
 /** Whether a client of the session is a page, this one or another: the first is called "web", a second "web-2". */
 function ofPage(client) {
   return /^web(-[0-9]+)?$/.test(client || "");
-}
-
-/** Whether this page may look only: by its token. */
-function watching() {
-  return talk.role === "watch";
 }
 
 function drawModes(facts) {
@@ -106,7 +101,7 @@ async function tellSession(what, body, kept = "") {
     if (shown.id !== session || refused.status === 401) return null;
     if (refused.body.driver && refused.status === 409) {
       shown.facts.driver = refused.body.driver;
-      drawTalk();
+      drawComposer();
       failedToSend(`${oneLine(refused.body.driver, 60)} drives this session. Take over to ${what === "messages" ? "send it" : "do that"}.`);
     } else failedToSend(`${refused.message}${kept}`);
     return null;
@@ -125,19 +120,19 @@ function draftId(session, text) {
 async function sendMessage() {
   const box = find("text");
   const text = box.value.trim();
-  if (!text || talk.sending.has(shown.id) || box.disabled) return;
+  if (!text || sending.has(shown.id) || box.disabled) return;
   const session = shown.id;
-  talk.sending.add(session);
+  sending.add(session);
   find("send").disabled = true;
   find("send").textContent = "Sending …";
   const told = await tellSession("messages", { text, id: draftId(session, text), wake: groupOf(shown.facts) === "ended" || undefined }, " Your message is still here.");
-  talk.sending.delete(session);
+  sending.delete(session);
   if (told) keep(sessionStorage, `sent.${session}`, "");
   if (shown.id !== session) {
     if (told) keep(sessionStorage, `draft.${session}`, "");
     return;
   }
-  drawTalk();
+  drawComposer();
   if (told && told.woken) look();
   if (!told) return;
   const now = find("text"); // another one, if the session was left and shown again meanwhile
@@ -161,7 +156,7 @@ async function stopSession() {
   if (await tellSession("stop", {})) look();
 }
 
-function listenToTalk() {
+function listenToComposer() {
   const box = find("text");
   box.value = kept(sessionStorage, `draft.${shown.id}`);
   box.addEventListener("input", () => {
@@ -174,7 +169,7 @@ function listenToTalk() {
     event.preventDefault();
     sendMessage();
   });
-  find("talk").addEventListener("submit", (event) => {
+  find("composer").addEventListener("submit", (event) => {
     event.preventDefault();
     sendMessage();
   });
@@ -190,6 +185,6 @@ async function changed(what, body) {
   const told = await tellSession(what, body);
   if (told) shown.facts[what] = body[what];
   find(what).blur();
-  drawTalk();
+  drawComposer();
   if (told) tell(`The ${what} is ${find(what).selectedOptions[0] ? find(what).selectedOptions[0].textContent : body[what]}`);
 }
