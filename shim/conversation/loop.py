@@ -1,7 +1,8 @@
-"""What both loops have in common: signals, a frontend that leaves, an exit status."""
+"""What all loops have in common: signals, a frontend that leaves, work beside the wait for the end, an exit status."""
 
 import gc
 import signal
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -20,13 +21,17 @@ STATUS_OF_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
 
 
 class Loop:
-    """`_work` is cancelled (through `_working`) when a signal ends us or the frontend has closed our stdout."""
+    """`_work` is cancelled (through `_working`) when a signal ends us or the frontend has closed our stdout.
+
+    `_fault` is what `_work` has to raise behind that.
+    """
 
     def __init__(self, output: Output, recorder: "Recorder | None" = None) -> None:
         self._output = output
         self._recorder = recorder
         self._fault: Exception | None = None
         self._working = anyio.CancelScope()
+        self._news = anyio.Event()
         self._stopped_by: str | None = None
         self._ending = False
         self._gone = False
@@ -50,6 +55,19 @@ class Loop:
     def _interrupt(self, tasks: TaskGroup) -> None:
         """A SIGINT: stop the turn that runs, and end after it."""
         raise NotImplementedError
+
+    async def _beside(self, work: Callable[..., Awaitable[None]], *given: object) -> None:
+        """What runs beside the wait for the end; a mistake in it, or a frontend that has gone, ends the loop."""
+        try:
+            await work(*given)
+        except Exception as error:
+            self._fault = error
+            self._working.cancel()
+
+    def _tell_news(self) -> None:
+        """Wake what waits for `_news`."""
+        told, self._news = self._news, anyio.Event()
+        told.set()
 
     async def _frontend_gone(self) -> None:
         """A frontend that has closed our stdout has gone, or has crashed: its turn is stopped."""

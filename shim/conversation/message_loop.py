@@ -61,7 +61,6 @@ class MessageLoop(Loop):
             self._messages.append(first)
         self._once = first is not None
         self._listening = source is not None
-        self._news = anyio.Event()
         self._running = False
         self._number = 0  # of the turn that runs, or ran last
         self._taking = False  # a message was taken whose turn has not begun
@@ -69,7 +68,7 @@ class MessageLoop(Loop):
     async def _work(self, tasks: TaskGroup) -> int:
         """Run the turns, then make sure that the child is gone, whatever ended them; our exit status."""
         if self._source is not None:
-            tasks.start_soon(self._listen, self._source)
+            tasks.start_soon(self._beside, self._read, self._source)
         try:
             with self._working:
                 await self._turns()
@@ -138,18 +137,8 @@ class MessageLoop(Loop):
 
     # -- the frontend's lines -----------------------------------------------------------------------------
 
-    async def _listen(self, source: "Inbound") -> None:
-        """Read stdin to its end, beside the turns."""
-        try:
-            await self._read(source)
-        except FrontendGoneError:
-            self._gone = True
-            self._working.cancel()
-        except Exception as error:
-            self._fault = error
-            self._working.cancel()
-
     async def _read(self, source: "Inbound") -> None:
+        """Read stdin to its end, beside the turns."""
         control, lines = self._control, source.lines
         assert control is not None
         await self._control_lines()  # what was not taken before the loop ran
@@ -210,11 +199,6 @@ class MessageLoop(Loop):
         self._told.complaints.clear()
         if data := self._told.take():
             await self._output.lines(data)
-
-    def _tell_news(self) -> None:
-        """Wake what waits: a message came or was taken, stdin ended, or we were told to end."""
-        told, self._news = self._news, anyio.Event()
-        told.set()
 
     # -- ends ---------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ The frontend's bytes go to the child as they come. The child's lines go through 
 written as they came where they are sound, and a turn that the child leaves unfinished still gets its result.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -106,14 +105,6 @@ class PassthroughLoop(Loop):
         if ended is None:  # it had answered, and did not go by itself
             return failed if self._pump.finished else 1
         return 1 if ended.code is None else ended.code or failed
-
-    async def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
-        """A mistake in what runs beside the pump ends the conversation."""
-        try:
-            await work()
-        except Exception as error:
-            self._fault = error
-            self._working.cancel()
 
     # -- the frontend's bytes ------------------------------------------------------------------------------
 

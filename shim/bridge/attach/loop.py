@@ -4,7 +4,7 @@ The host does what a conversation of our own would do; here lines and frames pas
 becomes of the host, every message of the frontend gets its one result.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -58,7 +58,6 @@ class AttachLoop(Loop):
         self._source = source
         self._ends = ends
         self._listening = source is not None
-        self._news = anyio.Event()
         self._silent_since = float("inf")  # since when stdin is at its end
         self._lost = False  # the host has gone
         self._writing = anyio.Lock()
@@ -87,17 +86,6 @@ class AttachLoop(Loop):
             return STATUS_OF_SIGNAL[self._stopped_by]
         failed = self._frontend.turns.result.get("is_error") or (self._lost and not self._frontend.bye)
         return 1 if failed and not self._ending and not self._gone else 0
-
-    async def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
-        """What runs beside the wait for the end; a mistake in it ends the loop."""
-        try:
-            await work()
-        except FrontendGoneError:
-            self._gone = True
-            self._working.cancel()
-        except Exception as error:
-            self._fault = error
-            self._working.cancel()
 
     async def _until_answered(self) -> None:
         """Wait until every message has its result, and no other can come."""
@@ -183,10 +171,6 @@ class AttachLoop(Loop):
                 text = result.get("result")
                 said = text if isinstance(text, str) else "\n".join(map(str, result.get("errors") or ()))
                 await self._output.close(said, frontend.turns.result_line)
-
-    def _tell_news(self) -> None:
-        told, self._news = self._news, anyio.Event()
-        told.set()
 
     # -- ends ---------------------------------------------------------------------------------------------
 
