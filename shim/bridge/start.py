@@ -22,7 +22,7 @@ from shim.channels.stamps import fresh_uuid
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import rooted
-from shim.core.claude.argv.words import forbidden, going_on_with
+from shim.core.claude.argv.words import flag_name, forbidden, going_on_with
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.ids import short_id
 from shim.core.reading.json_text import dump
@@ -198,7 +198,7 @@ def check_files(one: Registered, begun: Invocation, asked: Invocation | None = N
             path = os.path.join(str(one.facts["cwd"]), name)
             if not name.lstrip().startswith("{") and not os.path.exists(path):
                 raise FrontendError(
-                    f"the session {one.session} was begun with --{field.replace('_', '-')}, whose file {path} is gone",
+                    f"the session {one.session} was begun with {flag_name(field)}, whose file {path} is gone",
                     hint="put it back: a session goes on with what it was begun with",
                 )
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from shim.conversation.invocation import mode_of
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FLAGS
 from shim.core.claude.argv.rooted import rooted, rooted_rules
+from shim.core.claude.argv.words import flag_name
 from shim.core.policy.rules import Rule, read_rules
-from shim.core.policy.sources import NARROWEST_FIRST, Settled
+from shim.core.policy.sources import NARROWEST_FIRST, Settled, rank
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import working_directory
 from shim.state.claude_settings import ALL, permissions
@@ -78,9 +78,9 @@ def narrower(asked: Invocation, settled: Settled, known: Invocation, known_settl
     given = asked.permissions.permission_mode is not None or asked.permissions.skip_permissions
     wanted = mode_of(asked) if given else _mode_of_files(asked, settled, known, known_settled) or mode
     # A plan is said by who wants one, whatever the session is in now; `default` by everybody who chooses nothing.
-    less = _rank(wanted) < _rank(mode) or (given and _rank(wanted) < _rank("default"))
+    less = rank(wanted) < rank(mode) or (given and rank(wanted) < rank("default"))
     unheeded = _unheeded(asked, known)
-    if given and _rank(wanted) > _rank(mode) and not asked.permissions.skip_permissions:
+    if given and rank(wanted) > rank(mode) and not asked.permissions.skip_permissions:
         unheeded += ("--permission-mode",)
     limit = BELOW_BYPASS if settled.forbids and not known_settled.forbids else ""
     return Narrower(
@@ -99,7 +99,7 @@ def _refused(asked: Invocation, settled: Settled, known: Invocation, known_settl
     if only is not None and not (known.rules.tools is not None and set(known.rules.tools) <= set(only)):
         found.append("--tools leaves fewer tools")
     found += [
-        f"{_name(field)} ends a turn sooner" for field in LIMITS if _tighter(asked.flag(field), known.flag(field))
+        f"{flag_name(field)} ends a turn sooner" for field in LIMITS if _tighter(asked.flag(field), known.flag(field))
     ]
     hooks = {hook.source for hook in settled.hooks if hook not in known_settled.hooks}
     found += [f"a hook in {source} judges calls" for source in sorted(hooks)]
@@ -107,7 +107,7 @@ def _refused(asked: Invocation, settled: Settled, known: Invocation, known_settl
         found.append("--json-schema asks for another answer")
     if asked.permissions.restricted and not known.permissions.restricted:
         found.append("--restricted forbids more")
-    less = [_name(field) for field in REFUSED if asked.flag(field) and not known.flag(field)]
+    less = [flag_name(field) for field in REFUSED if asked.flag(field) and not known.flag(field)]
     servers, own = asked.configuration, known.configuration
     if servers.strict_mcp_config and own.strict_mcp_config and set(own.mcp_config) - set(servers.mcp_config):
         less.append("--strict-mcp-config")
@@ -152,13 +152,9 @@ def _text(rule: Rule) -> str:
     return str(rule)
 
 
-def _rank(mode: str) -> int:
-    return NARROWEST_FIRST.index(mode) if mode in NARROWEST_FIRST else len(NARROWEST_FIRST)
-
-
 def _unheeded(asked: Invocation, known: Invocation) -> tuple[str, ...]:
     """The flags that would have widened or changed the session, each by its name."""
-    found = [_name(field) for field in UNHEEDED if _new(asked.flag(field), known.flag(field))]
+    found = [flag_name(field) for field in UNHEEDED if _new(asked.flag(field), known.flag(field))]
     tools, own = asked.rules.tools, known.rules.tools
     found += ["--tools"] if tools is not None and own is not None and set(tools) > set(own) else []
     found += ["--permission-prompt-tool"] if asked.permissions.permission_prompt_tool not in (None, STDIO) else []
@@ -183,7 +179,3 @@ def _new(value: object, known: object) -> bool:
     if isinstance(value, tuple) and isinstance(known, tuple):
         return bool(set(value) - set(known))
     return value not in (None, "") and value is not False and value != known
-
-
-def _name(field: str) -> str:
-    return next(word.rstrip(",") for word in FLAGS[field].split() if word.startswith("--"))

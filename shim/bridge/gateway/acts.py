@@ -20,7 +20,6 @@ from shim.core.errors import FrontendError
 ANSWER_SECONDS = 10.0  # for a host's word; it says it in milliseconds
 ENDED = "the session has ended"
 LATE = "the session did not answer in time; look whether it was done before you repeat it"
-BYPASS = "bypassPermissions"
 TEXT_CHARACTERS = 500_000  # of a message
 NAME_CHARACTERS = 200  # of a model or a mode, an id or a question
 # A reason of a host's refusal (`core.bridge.frames.RefusedError`) → the status that says it; 400 for all others.

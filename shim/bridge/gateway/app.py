@@ -78,6 +78,7 @@ from shim.bridge.gateway.streams import Drawn, EventStream, Teller, cursor_of
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
+from shim.core.policy.policy import BYPASS
 from shim.core.reading.ids import is_short_id, parse_uuid, short_id, vendor_name
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
@@ -216,8 +217,8 @@ class Gateway:
         model, mode = acts.text(body, "model", needed=False), acts.text(body, "mode", needed=False)
         if not vendor_name(vendor) or vendor not in vendors.VENDORS:
             raise Refused(400, f"there is no vendor {clean(vendor)!r}; there are {', '.join(vendors.VENDORS)}")
-        if mode == acts.BYPASS:
-            raise Refused(403, f"a session with {acts.BYPASS} is not begun from the web; begin it on the machine")
+        if mode == BYPASS:
+            raise Refused(403, f"a session with {BYPASS} is not begun from the web; begin it on the machine")
         if not os.path.isabs(cwd) or not os.path.isdir(cwd):
             raise Refused(400, "`cwd` must be the absolute path of a folder that exists", field="cwd")
         if model.startswith("-") or mode.startswith("-"):

@@ -15,6 +15,7 @@ from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import mode_of
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS
+from shim.core.claude.argv.words import flag_name
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.vendor.vendor import Vendor
@@ -87,7 +88,7 @@ def _without_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ...]:
     binding = [field for field in given if field in BINDING]
     if mode_of(invocation) not in (DEFAULT, BYPASS):
         binding.append("permission_mode")
-    names = ", ".join(_name(field) for field in binding or given)
+    names = ", ".join(flag_name(field) for field in binding or given)
     if binding:
         raise FrontendError(
             f"{vendor.name}'s own screen does not know {names}", hint="leave that out, or give a message with -p"
@@ -95,10 +96,6 @@ def _without_flags(invocation: Invocation, vendor: Vendor) -> tuple[str, ...]:
     if given:
         tell(f"{vendor.name}'s own screen is not told {names}\n")
     return ()
-
-
-def _name(field: str) -> str:
-    return next(word.rstrip(",") for word in FLAGS[field].split() if word.startswith("--"))
 
 
 def _own_left_out(arguments: Sequence[str]) -> list[str]:

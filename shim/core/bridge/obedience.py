@@ -19,12 +19,12 @@ from shim.core.bridge.frames import (
 from shim.core.bridge.questions import changes_mode, check_updates, hook_grant, read_answer, without_grant
 from shim.core.bridge.requests import Ask, Request
 from shim.core.bridge.session import Ceiling
+from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import NARROWEST_FIRST
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 
 Said = Mapping[str, Any]
-BYPASS = "bypassPermissions"
 PLANNED = "ExitPlanMode"  # who allows it lets its own ceiling `plan` go
 UNPLANNED = NARROWEST_FIRST[1]  # the least that a session is in behind it
 RULES = 1000  # of one client

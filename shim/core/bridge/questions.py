@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import RefusedError, frame
 from shim.core.claude.permissions import UNANSWERED
+from shim.core.policy.policy import BYPASS
 from shim.core.reading.bounded import Bounded
 
 ASKING = ("can_use_tool", "elicitation")  # the control requests that a person answers
@@ -149,7 +150,7 @@ def check_updates(body: Mapping[str, Any], *, bypass: bool) -> None:
     """RefusedError for an answer that lets a session do more than it may since its begin."""
     updates = body.get("updatedPermissions")
     if not bypass and _widens(updates):
-        raise RefusedError("bypass", "bypassPermissions can be chosen only if the session began with it")
+        raise RefusedError("bypass", f"{BYPASS} can be chosen only if the session began with it")
     if isinstance(updates, list) and any(isinstance(update, dict) and _takes_back(update) for update in updates):
         raise RefusedError("wider", "no answer takes back a rule that denies or asks but one of this session's answers")
 
@@ -187,7 +188,7 @@ def _widens(updates: object) -> bool:
         return False
     if not isinstance(updates, list):
         return True
-    return any(not isinstance(update, dict) or update.get("mode") == "bypassPermissions" for update in updates)
+    return any(not isinstance(update, dict) or update.get("mode") == BYPASS for update in updates)
 
 
 def _takes_back(update: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from shim.core.claude.permissions import DESCRIBING, QUESTION
-from shim.core.policy.sources import NARROWEST_FIRST
+from shim.core.policy.sources import rank
 from shim.core.reading.account import printable
 from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES
@@ -80,8 +80,8 @@ NOTHING = Ceiling()
 
 
 def narrowest(modes: Iterable[str]) -> str:
-    """The mode that lets least run; one that nobody knows is taken for the widest."""
-    return min(modes, key=lambda mode: NARROWEST_FIRST.index(mode) if mode in NARROWEST_FIRST else len(NARROWEST_FIRST))
+    """The mode that lets least run."""
+    return min(modes, key=rank)
 
 
 class Ceilings:

@@ -149,8 +149,16 @@ def _spelled(name: str, arity: str, value: str | None) -> list[str]:
 def _spelling(flag: str) -> tuple[str, str]:
     """The first long name of a row, and what it takes: "<" one word, "[" maybe one, "..." many, "-" none."""
     words = flag.split()
-    name = next(word.rstrip(",") for word in words if word.startswith("--"))
-    return name, "..." if words[-1].endswith("...>") else words[-1][0]
+    return _long_name(flag), "..." if words[-1].endswith("...>") else words[-1][0]
+
+
+def _long_name(flag: str) -> str:
+    return next(word.rstrip(",") for word in flag.split() if word.startswith("--"))
+
+
+def flag_name(field: str) -> str:
+    """The long name of the flag of a field, `--add-dir` for `add_dirs`."""
+    return _long_name(FLAGS[field])
 
 
 _OTHER = dict(_spelling(flag) for flag in FLAGS["other"].replace("\n", "|").split("|") if flag.strip())
