@@ -31,26 +31,26 @@ def listen(folder: str) -> socket.socket:
 
 def connect(folder: str) -> socket.socket:
     """A connection to the host of `folder`, which blocks. OSError where nobody listens, or another user does."""
-    link = socket.socket(socket.AF_UNIX)
+    opened = socket.socket(socket.AF_UNIX)
     try:
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(CONNECT_SECONDS))  # a timeout would not wait
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(CONNECT_SECONDS))  # a timeout would not wait
         with _short(folder) as path:
-            link.connect(path)
-        if not same_user(link):
+            opened.connect(path)
+        if not same_user(opened):
             raise PermissionError("the socket belongs to another user")
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
     except BaseException:
-        link.close()
+        opened.close()
         raise
-    return link
+    return opened
 
 
 def answers(folder: str) -> bool:
     """Whether a process listens. A full backlog has its process."""
     try:
-        with socket.socket(socket.AF_UNIX) as link, _short(folder) as path:
-            link.setblocking(False)
-            link.connect(path)
+        with socket.socket(socket.AF_UNIX) as opened, _short(folder) as path:
+            opened.setblocking(False)
+            opened.connect(path)
     except BlockingIOError:
         return True
     except OSError:

@@ -47,7 +47,7 @@ def host(tmp_path):
     yield made
     made.log.close()
     for connection in made.runner.connections.values():
-        connection.link.close()
+        connection.peer.close()
 
 
 def test_facts_that_hold_only_in_between_are_not_kept(host):

@@ -37,7 +37,7 @@ from sitting import Sitting  # noqa: E402
 from telling import delta, start  # noqa: E402
 from web import StandIn, StandIns, Web  # noqa: E402
 
-from shim.bridge.gateway.server import Place  # noqa: E402
+from shim.bridge.gateway.server import Endpoint  # noqa: E402
 from shim.bridge.gateway.tokens import TokenFile  # noqa: E402
 from shim.core.bridge.frames import read_frame  # noqa: E402
 
@@ -260,7 +260,7 @@ def readme(browser: Browser, temporary: Path) -> None:
 
 def web_of(state: Path, hosts: list[StandIn]) -> Web:
     """A gateway with these hosts."""
-    return Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(state)}), Place(port=0))
+    return Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(state)}), Endpoint(port=0))
 
 
 def _save(browser: Browser, path: Path) -> None:

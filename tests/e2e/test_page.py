@@ -10,7 +10,7 @@ from browser import Browser
 from page_driving import ENTER, SHIFT_ENTER, Page, text
 from web import StandIns, Web
 
-from shim.bridge.gateway.server import Place
+from shim.bridge.gateway.server import Endpoint
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import frame
 
@@ -33,7 +33,7 @@ def hosts():
 
 @pytest.fixture
 def page(browser, hosts, tmp_path) -> Iterator[Page]:
-    web = Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), Place(port=0))
+    web = Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), Endpoint(port=0))
     page = Page(browser, web)
     yield page
     assert page.faults() == []

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import anyio
 import orjson
 
-from shim.bridge.gateway.hosts import Wanted
-from shim.bridge.gateway.server import Place, listen, server_of
+from shim.bridge.gateway.hosts import NewSession
+from shim.bridge.gateway.server import Endpoint, listen, server_of
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor, frame, line_frame, partial_frame, read_frame, said_line
 
@@ -140,7 +140,7 @@ class StandIns:
 
     def __init__(self, *hosts: StandIn) -> None:
         self.hosts = {host.facts["session"]: host for host in hosts}
-        self.begun: list[Wanted] = []
+        self.begun: list[NewSession] = []
         self.woken: list[tuple[str, str]] = []
 
     def sessions(self) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ class StandIns:
     def installed(self) -> list[str]:
         return ["qwen", "demo"]
 
-    def start(self, wanted: Wanted) -> str:
+    def start(self, wanted: NewSession) -> str:
         self.begun.append(wanted)
         return OTHER
 
@@ -207,13 +207,13 @@ class Told(NamedTuple):
 class Web:
     """A gateway that runs."""
 
-    def __init__(self, hosts: Any, tokens: TokenFile, place: Place) -> None:
+    def __init__(self, hosts: Any, tokens: TokenFile, endpoint: Endpoint) -> None:
         self.hosts = hosts
         self.tokens = tokens
-        self._opened = listen(place)
+        self._opened = listen(endpoint)
         self.port: int = self._opened.getsockname()[1]
         self.host = f"127.0.0.1:{self.port}"
-        self.server = server_of(place, hosts, tokens, self._opened)
+        self.server = server_of(endpoint, hosts, tokens, self._opened)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -40,11 +40,11 @@ async def act(hosts: Hosts, session: str, frame: Mapping[str, Any], *, take: boo
     mark = str(frame.get("id") or uuid4())
     try:
         with anyio.fail_after(ANSWER_SECONDS):
-            async with hosts.connect(session, drive=True, replay=False, partial=False) as link:
+            async with hosts.connect(session, drive=True, replay=False, partial=False) as feed:
                 if take:
-                    await link.send({"kind": "take", "id": f"take-{mark}"})
-                await link.send({**frame, "id": mark})
-                async for heard in frames(link):
+                    await feed.send({"kind": "take", "id": f"take-{mark}"})
+                await feed.send({**frame, "id": mark})
+                async for heard in frames(feed):
                     told = _settles(heard, mark, frame)
                     if told is not None:
                         return told
@@ -79,9 +79,9 @@ async def answer(hosts: Hosts, session: str, question: str, body: Mapping[str, A
         raise Refused(400, f"`behavior` is {clean(behavior)!r}, it must be allow or deny")
     try:
         with anyio.fail_after(ANSWER_SECONDS):
-            async with hosts.connect(session, drive=True, replay=False, partial=False) as link:
+            async with hosts.connect(session, drive=True, replay=False, partial=False) as feed:
                 me, cwd, sent, gone = "", "", False, False
-                async for heard in frames(link):
+                async for heard in frames(feed):
                     said, about = heard.said, heard.said.get("question") == question
                     if heard.kind == "welcome":
                         me, cwd = str(said.get("client")), str(said.get("cwd") or "")
@@ -90,7 +90,7 @@ async def answer(hosts: Hosts, session: str, question: str, body: Mapping[str, A
                     if not sent and (asked or gone):
                         # An answer to what is not open is said too: the host knows who settled it, and how.
                         decision = _decision(body, said["request"] if asked else {}, cwd)
-                        await link.send({"kind": "answer", "id": mark, "question": question, "decision": decision})
+                        await feed.send({"kind": "answer", "id": mark, "question": question, "decision": decision})
                         sent = True
                     if heard.kind == "settled" and about and (gone or said.get("by") != me):
                         how = {"by": clean(said.get("by")), "how": clean(said.get("how"))}

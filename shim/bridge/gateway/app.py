@@ -71,7 +71,7 @@ from shim import __version__, vendors
 from shim.bridge.gateway import acts
 from shim.bridge.gateway.drawing import clean
 from shim.bridge.gateway.gate import App, Gate, Names, Receive, Refused, Scope, Send, Visitor, set_cookie
-from shim.bridge.gateway.hosts import Hosts, Wanted
+from shim.bridge.gateway.hosts import Hosts, NewSession
 from shim.bridge.gateway.limits import Limits
 from shim.bridge.gateway.openapi import document
 from shim.bridge.gateway.streams import Drawn, EventStream, Teller, cursor_of
@@ -169,9 +169,9 @@ class Gateway:
         role = tokens.role(token) or tokens.role_of_way_in(token, time.time())
         if role is None:
             raise Refused(401, "this token is unknown, or too old; `shim bridge token` shows the one that is good")
-        place = self._names.place
-        cookie = set_cookie(self._names, tokens.cookie(role, place))
-        return _json({"role": role, "proof": tokens.proof(role, place)}, headers={"set-cookie": cookie})
+        authority = self._names.authority
+        cookie = set_cookie(self._names, tokens.cookie(role, authority))
+        return _json({"role": role, "proof": tokens.proof(role, authority)}, headers={"set-cookie": cookie})
 
     # -- with a token ------------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Gateway:
             raise Refused(400, "`cwd` must be the absolute path of a folder that exists", field="cwd")
         if model.startswith("-") or mode.startswith("-"):
             raise Refused(400, "neither a model nor a mode begins with a dash")
-        session = await anyio.to_thread.run_sync(self._hosts.start, Wanted(vendor, prompt, cwd, model, mode))
+        session = await anyio.to_thread.run_sync(self._hosts.start, NewSession(vendor, prompt, cwd, model, mode))
         return _json({"id": short_id(session), "session": session}, status=201)
 
     async def act(self, request: Request) -> Response:

@@ -27,8 +27,8 @@ class BoundedConnection(H11Protocol):
         """Let it in; the one that has been silent for the longest time goes when there are too many."""
         super().connection_made(transport)
         if TCP_USER_TIMEOUT is not None:  # a phone that left the network says no goodbye
-            link = transport.get_extra_info("socket")
-            link.setsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT, round(1000 * STUCK_SECONDS))
+            peer = transport.get_extra_info("socket")
+            peer.setsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT, round(1000 * STUCK_SECONDS))
         self._late: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
         idle = self._table()

@@ -61,7 +61,7 @@ class Names(NamedTuple):
 
     hosts: frozenset[str]
     origins: frozenset[str]
-    place: str  # its name and port, which its cookies are made for
+    authority: str  # its name and port, which its cookies are made for
     secure: bool = False  # browsers reach it by https
     any_address: str = ""  # ":PORT" if any IP address will do
 
@@ -164,11 +164,11 @@ class Gate:
                 raise Refused(401, "this token is unknown; `shim bridge token` shows the one that is good")
             return Visitor(role, lambda: self._tokens.current().role(token.strip()) == role), False
         cookie, proof = self._cookie(headers.get(b"cookie", "")), headers.get(PROOF, "")
-        place = self._names.place
-        role = self._tokens.current().role_of_page(cookie, proof, place) if cookie else None
+        authority = self._names.authority
+        role = self._tokens.current().role_of_page(cookie, proof, authority) if cookie else None
         if role is None:
             raise Refused(401, "nothing is shown without a token; `shim bridge token` shows it")
-        return Visitor(role, lambda: self._tokens.current().role_of_page(cookie, proof, place) == role), True
+        return Visitor(role, lambda: self._tokens.current().role_of_page(cookie, proof, authority) == role), True
 
     def _cookie(self, header: str) -> str:
         """The value of our cookie, "" if there is none."""
@@ -181,7 +181,7 @@ class Gate:
 
 def cookie_name(names: Names) -> str:
     """Cookies are shared by all ports of a name, so the port stands in ours."""
-    port = names.place.rpartition(":")[2]
+    port = names.authority.rpartition(":")[2]
     return f"__Host-shim-{port}" if names.secure else f"shim-{port}"
 
 

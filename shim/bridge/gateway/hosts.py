@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 import anyio
 
-from shim.bridge import link as links
 from shim.bridge import registry, start
 from shim.bridge.cast_log import CastLog
+from shim.bridge.link import Link, connect
 from shim.bridge.registry import Registered
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
 from shim.core.claude.argv.invocation import Invocation
@@ -28,7 +28,7 @@ BATCH_LINES = 256  # of an ended session's log, that are read at once
 KEPT_STATE = ("state", "status", "waitingFor", "needs", "detail")
 
 
-class Wanted(NamedTuple):
+class NewSession(NamedTuple):
     """A session that is to begin."""
 
     vendor: str
@@ -38,8 +38,11 @@ class Wanted(NamedTuple):
     mode: str = ""
 
 
-class Link(Protocol):
-    """A connection to a host, after its `hello`. A `line` frame has `raw`, Claude's line byte for byte."""
+class Feed(Protocol):
+    """What a living session says, or an ended one has said.
+
+    A `line` frame has `raw`, Claude's line byte for byte.
+    """
 
     def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
         """The frames, `welcome` first, to the end of the connection."""
@@ -60,7 +63,7 @@ class Hosts(Protocol):
     def installed(self) -> list[str]:
         """The vendors whose program is on this machine, without a program being asked."""
 
-    def start(self, wanted: Wanted) -> str:
+    def start(self, wanted: NewSession) -> str:
         """Begin a session; its UUID. ShimError says why it cannot be."""
 
     def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
@@ -77,7 +80,7 @@ class Hosts(Protocol):
 
     def connect(
         self, session: str, *, drive: bool, after: Cursor | None = None, replay: bool = True, partial: bool = True
-    ) -> AbstractAsyncContextManager[Link]:
+    ) -> AbstractAsyncContextManager[Feed]:
         """A connection to a session; one that has ended says what it said, and `bye`.
 
         FrontendError where there is no such session, or its host does not answer.
@@ -119,7 +122,7 @@ class LocalHosts:
         except ShimError:
             return False
 
-    def start(self, wanted: Wanted) -> str:
+    def start(self, wanted: NewSession) -> str:
         """Begin a session; its UUID."""
         words = [f"--shim-vendor={wanted.vendor}"]
         words += [f"--model={wanted.model}"] if wanted.model else []
@@ -152,16 +155,16 @@ class LocalHosts:
     @asynccontextmanager
     async def connect(
         self, session: str, *, drive: bool, after: Cursor | None = None, replay: bool = True, partial: bool = True
-    ) -> AsyncIterator[Link]:
+    ) -> AsyncIterator[Feed]:
         """A connection to a session."""
         one = await anyio.to_thread.run_sync(self._one, session)
         if not one.alive:
-            yield _Kept(one, after, await anyio.to_thread.run_sync(_log, one))
+            yield _KeptFeed(one, after, await anyio.to_thread.run_sync(_log, one))
             return
         role = DRIVE if drive else WATCH
         hello = {"client": CLIENT if drive else READER, "replay": replay, "partial": partial}
-        async with await links.connect(one.session, self._environment, role=role, after=after, **hello) as link:
-            yield _Living(link)
+        async with await connect(one.session, self._environment, role=role, after=after, **hello) as link:
+            yield _LivingFeed(link)
 
     def _one(self, session: str) -> Registered:
         one = registry.glance(session, self._environment)
@@ -170,10 +173,10 @@ class LocalHosts:
         return one
 
 
-class _Living:
+class _LivingFeed:
     """A connection to a living host."""
 
-    def __init__(self, link: links.Link) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
@@ -185,7 +188,7 @@ class _Living:
         await self._link.send(frame)
 
 
-class _Kept:
+class _KeptFeed:
     """What an ended session said, as its host would say it."""
 
     def __init__(self, one: Registered, after: Cursor | None, log: CastLog) -> None:

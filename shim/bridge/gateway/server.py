@@ -27,7 +27,7 @@ END_SECONDS = 1  # for open streams at the end; browsers come back by themselves
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """Where to listen, and how browsers come there.
 
     host, port    the address; port 0 is any free one
@@ -44,127 +44,128 @@ class Place(NamedTuple):
     key: str = ""
 
 
-def place_of(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
     """ADDRESS:PORT, ADDRESS or PORT as a pair. FrontendError for anything else."""
     host, colon, port = text.rpartition(":")
     if not text:
-        raise _no_place(text)
+        raise _no_address(text)
     if not colon:
         host, port = (HOST, text) if text.isdigit() else (text, str(PORT))
     elif host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
-        raise _no_place(text)
+        raise _no_address(text)
     host = host.strip("[]") or HOST
     if not port.isascii() or not port.isdigit() or int(port[:9]) > 65535:
-        raise _no_place(text)
+        raise _no_address(text)
     if host == "localhost":
         host = HOST
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        raise _no_place(text) from None
+        raise _no_address(text) from None
     return host, int(port)
 
 
-def _no_place(text: str) -> FrontendError:
+def _no_address(text: str) -> FrontendError:
     return FrontendError(
         f"--http {text!r} is no address to listen at",
         hint="it is ADDRESS:PORT, where the address is a number, such as 127.0.0.1:8421 or [::1]:8421",
     )
 
 
-def check(place: Place) -> None:
+def check(endpoint: Endpoint) -> None:
     """FrontendError where others could read along, or where a browser could not be told from another page."""
-    if bool(place.certificate) != bool(place.key):
+    if bool(endpoint.certificate) != bool(endpoint.key):
         raise FrontendError("--tls-cert and --tls-key belong together", hint="give both, or neither")
-    address = ipaddress.ip_address(place.host)
-    if not address.is_loopback and not place.certificate and not place.proxy:
+    address = ipaddress.ip_address(endpoint.host)
+    if not address.is_loopback and not endpoint.certificate and not endpoint.proxy:
         raise FrontendError(
-            f"--http {place.host} can be reached from other machines, and everybody on the way could read the token "
+            f"--http {endpoint.host} can be reached from other machines, and everybody on the way could read the token "
             "and all that the sessions say",
             hint="give --tls-cert and --tls-key, or --behind-proxy if a proxy with TLS stands in front of it",
         )
-    if place.proxy and not place.names:
+    if endpoint.proxy and not endpoint.names:
         raise FrontendError(
             "--behind-proxy needs to know the name under which browsers come",
             hint="give --name, such as --name shim.example.org",
         )
 
 
-def names_of(place: Place, port: int) -> Names:
-    """The names of a place, whose port is known by now."""
-    secure = bool(place.certificate)
-    address = ipaddress.ip_address(place.host)
-    shown = f"[{place.host}]" if address.version == 6 else place.host
+def names_of(endpoint: Endpoint, port: int) -> Names:
+    """The names of an endpoint, whose port is known by now."""
+    secure = bool(endpoint.certificate)
+    address = ipaddress.ip_address(endpoint.host)
+    shown = f"[{endpoint.host}]" if address.version == 6 else endpoint.host
     own = [*(LOOPBACK_NAMES if address.is_loopback else ()), *(() if address.is_unspecified else (shown,))]
     usual = 443 if secure else 80
     hosts = {f"{name}:{port}" for name in own} | ({*own} if port == usual else set())
     origins = {f"{'https' if secure else 'http'}://{host}" for host in hosts}
-    for name in (name.lower() for name in place.names):
+    for name in (name.lower() for name in endpoint.names):
         named = (
             {name}
-            if place.proxy or ":" in name.rpartition("]")[2]
+            if endpoint.proxy or ":" in name.rpartition("]")[2]
             else {f"{name}:{port}", *([name] if port == usual else [])}
         )
         hosts |= named
-        origins |= {f"{'https' if secure or place.proxy else 'http'}://{one}" for one in named}
-    first = (
-        place.names[0].lower() if place.names else f"{LOOPBACK_NAMES[0] if address.is_unspecified else shown}:{port}"
-    )
+        origins |= {f"{'https' if secure or endpoint.proxy else 'http'}://{one}" for one in named}
+    usual_name = f"{LOOPBACK_NAMES[0] if address.is_unspecified else shown}:{port}"
+    first = endpoint.names[0].lower() if endpoint.names else usual_name
     return Names(
         frozenset(hosts),
         frozenset(origins),
-        first if ":" in first.rpartition("]")[2] else f"{first}:{443 if secure or place.proxy else port}",
-        secure or place.proxy,
+        first if ":" in first.rpartition("]")[2] else f"{first}:{443 if secure or endpoint.proxy else port}",
+        secure or endpoint.proxy,
         f":{port}" if address.is_unspecified else "",
     )
 
 
-def address_of(place: Place, names: Names, port: int) -> str:
+def address_of(endpoint: Endpoint, names: Names, port: int) -> str:
     """The address that a person opens."""
-    if place.proxy:
-        return f"https://{place.names[0].lower()}/"
-    if place.names:
-        name = place.names[0].lower()
+    if endpoint.proxy:
+        return f"https://{endpoint.names[0].lower()}/"
+    if endpoint.names:
+        name = endpoint.names[0].lower()
         return f"{'https' if names.secure else 'http'}://{name if ':' in name else f'{name}:{port}'}/"
-    return f"{'https' if names.secure else 'http'}://{names.place}/"
+    return f"{'https' if names.secure else 'http'}://{names.authority}/"
 
 
-def listen(place: Place) -> socket.socket:
+def listen(endpoint: Endpoint) -> socket.socket:
     """The listening socket. MachineError where it cannot be had."""
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     opened = socket.socket(family)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((place.host, place.port))
+        opened.bind((endpoint.host, endpoint.port))
         opened.listen(BACKLOG)
     except OSError as error:
         opened.close()
         raise MachineError(
-            f"{place.host}:{place.port} cannot be listened at: {error.strerror}",
+            f"{endpoint.host}:{endpoint.port} cannot be listened at: {error.strerror}",
             hint="another process may have it: give another port with --http, or 0 for any free one",
         ) from None
     return opened
 
 
-def serve(place: Place, hosts: Hosts, environment: Mapping[str, str], tell: Callable[[str, TokenFile], None]) -> None:
+def serve(
+    endpoint: Endpoint, hosts: Hosts, environment: Mapping[str, str], tell: Callable[[str, TokenFile], None]
+) -> None:
     """Serve until SIGINT or SIGTERM. `tell` is given the address when it can be opened.
 
     FrontendError and MachineError say why it cannot be done.
     """
-    check(place)
+    check(endpoint)
     tokens = TokenFile(environment)
     tokens.current()
-    if place.certificate:
-        _check_certificate(place)
-    with listen(place) as opened:
+    if endpoint.certificate:
+        _check_certificate(endpoint)
+    with listen(endpoint) as opened:
         port = opened.getsockname()[1]
-        tell(address_of(place, names_of(place, port), port), tokens)
-        asyncio.run(server_of(place, hosts, tokens, opened).serve(sockets=[opened]))
+        tell(address_of(endpoint, names_of(endpoint, port), port), tokens)
+        asyncio.run(server_of(endpoint, hosts, tokens, opened).serve(sockets=[opened]))
 
 
-def server_of(place: Place, hosts: Hosts, tokens: TokenFile, opened: socket.socket) -> uvicorn.Server:
+def server_of(endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, opened: socket.socket) -> uvicorn.Server:
     """The server for a listening socket."""
-    names, limits = names_of(place, opened.getsockname()[1]), Limits()
+    names, limits = names_of(endpoint, opened.getsockname()[1]), Limits()
     config = uvicorn.Config(
         application(hosts, names, tokens, limits),
         http=BoundedConnection,
@@ -180,8 +181,8 @@ def server_of(place: Place, hosts: Hosts, tokens: TokenFile, opened: socket.sock
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=END_SECONDS,
         h11_max_incomplete_event_size=HEAD_BYTES,
-        ssl_certfile=place.certificate or None,
-        ssl_keyfile=place.key or None,
+        ssl_certfile=endpoint.certificate or None,
+        ssl_keyfile=endpoint.key or None,
     )
     return GatewayServer(config, limits)
 
@@ -207,14 +208,14 @@ class GatewayServer(uvicorn.Server):
         await super().shutdown(sockets=sockets)
 
 
-def _check_certificate(place: Place) -> None:
+def _check_certificate(endpoint: Endpoint) -> None:
     """FrontendError for files that no server can use."""
     try:
-        for path in (place.certificate, place.key):
+        for path in (endpoint.certificate, endpoint.key):
             os.stat(path)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(place.certificate, place.key, password=lambda: "")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(endpoint.certificate, endpoint.key, password=lambda: "")
     except OSError as error:  # SSLError is one too
-        where = error.filename or f"{place.certificate} and {place.key}"
+        where = error.filename or f"{endpoint.certificate} and {endpoint.key}"
         raise FrontendError(
             f"{where}: {error.strerror or error}",
             hint="--tls-cert is the certificate with its chain, --tls-key its key, both as PEM without a password",

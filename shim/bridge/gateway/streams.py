@@ -15,7 +15,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from shim.bridge.gateway.drawing import Drawing, clean, mode_of, question_of, step_of
 from shim.bridge.gateway.gate import Receive, Scope, Send
-from shim.bridge.gateway.hosts import Hosts, Link
+from shim.bridge.gateway.hosts import Feed, Hosts
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
 from shim.story.export.sheets import Sheet
@@ -241,16 +241,16 @@ class EventStream:
     async def _read(self, into: MemoryObjectSendStream[Frame]) -> None:
         with into:
             try:
-                async with self._hosts.connect(self._session, drive=False, after=self._teller.after) as link:
-                    async for frame in frames(link):
+                async with self._hosts.connect(self._session, drive=False, after=self._teller.after) as feed:
+                    async for frame in frames(feed):
                         await into.send(frame)
             except (ShimError, OSError):
                 pass  # the host has gone: the browser comes back, and is told how it ended
 
 
-async def frames(link: Link) -> AsyncIterator[Frame]:
+async def frames(feed: Feed) -> AsyncIterator[Frame]:
     """The frames of a connection."""
-    async for said in link:
+    async for said in feed:
         yield Frame(str(said["kind"]), said)
 
 

@@ -46,18 +46,18 @@ class Tokens(NamedTuple):
         role = self._role(made, _made("way in", self.drive, until), _made("way in", self.watch, until))
         return role if role and int(until, 16) >= now else None
 
-    def cookie(self, role: Role, place: str) -> str:
-        """The value of the cookie for a role at `place`, the gateway's name and port."""
-        return _made("cookie", self.drive if role == "drive" else self.watch, place)
+    def cookie(self, role: Role, authority: str) -> str:
+        """The value of the cookie for a role at an `authority`, the gateway's name and port."""
+        return _made("cookie", self.drive if role == "drive" else self.watch, authority)
 
-    def proof(self, role: Role, place: str) -> str:
+    def proof(self, role: Role, authority: str) -> str:
         """What a page shows beside the cookie, at each request."""
-        return _made("proof", self.drive if role == "drive" else self.watch, place)
+        return _made("proof", self.drive if role == "drive" else self.watch, authority)
 
-    def role_of_page(self, cookie: str, proof: str, place: str) -> Role | None:
+    def role_of_page(self, cookie: str, proof: str, authority: str) -> Role | None:
         """What a page may do with a cookie and its proof; None unless both are good for the same token."""
-        by_cookie = self._role(cookie, self.cookie("drive", place), self.cookie("watch", place))
-        by_proof = self._role(proof, self.proof("drive", place), self.proof("watch", place))
+        by_cookie = self._role(cookie, self.cookie("drive", authority), self.cookie("watch", authority))
+        by_proof = self._role(proof, self.proof("drive", authority), self.proof("watch", authority))
         return by_cookie if by_cookie == by_proof else None
 
     def _role(self, given: str, drive: str, watch: str) -> Role | None:
@@ -70,8 +70,8 @@ def _same(given: str, known: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), known.encode())
 
 
-def _made(what: str, token: str, place: str) -> str:
-    words = f"{what} of {place}".encode("utf-8", "surrogateescape")
+def _made(what: str, token: str, of: str) -> str:
+    words = f"{what} of {of}".encode("utf-8", "surrogateescape")
     return hmac.new(token.encode(), words, hashlib.sha256).hexdigest()
 
 

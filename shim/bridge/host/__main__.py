@@ -116,10 +116,10 @@ def _refuse(listening: socket.socket, reason: str) -> None:
     listening.setblocking(False)
     with suppress(OSError):
         for _ in range(PENDING):
-            link, _ = listening.accept()
-            with link, suppress(OSError):
-                link.setblocking(False)
-                link.send(frame("bye", reason=reason))
+            peer, _ = listening.accept()
+            with peer, suppress(OSError):
+                peer.setblocking(False)
+                peer.send(frame("bye", reason=reason))
 
 
 if __name__ == "__main__":

@@ -39,23 +39,23 @@ class Door:
             while True:
                 await anyio.wait_readable(self._listening)
                 try:
-                    link, _ = self._listening.accept()
+                    peer, _ = self._listening.accept()
                 except BlockingIOError:
                     continue
                 except OSError:  # who wanted in has gone again, or there is no descriptor left
                     await anyio.sleep(PAUSE_SECONDS)
                 else:
-                    self._let_in(link, tasks)
+                    self._let_in(peer, tasks)
 
-    def _let_in(self, link: socket.socket, tasks: TaskGroup) -> None:
-        link.setblocking(False)
-        if not same_user(link):
-            link.close()
+    def _let_in(self, peer: socket.socket, tasks: TaskGroup) -> None:
+        peer.setblocking(False)
+        if not same_user(peer):
+            peer.close()
             return
-        connection = Connection(next(self._numbers), link)
+        connection = Connection(next(self._numbers), peer)
         if len(self._runner.connections) >= CONNECTIONS:
             connection.say(frame("bye", reason=FULL))  # which an empty socket takes
-            link.close()
+            peer.close()
             return
         self._runner.joined(connection)
         tasks.start_soon(self._converse, connection)
@@ -69,7 +69,7 @@ class Door:
                 await connection.gone.wait()
                 tasks.cancel_scope.cancel()
         finally:
-            connection.link.close()
+            connection.peer.close()
             self._runner.left(connection.number)
 
     async def _hear(self, connection: Connection) -> None:
@@ -77,7 +77,7 @@ class Door:
         first = LineSplitter(HELLO_BYTES)
         lines, size = list[bytes](), 0
         with anyio.move_on_after(HELLO_SECONDS):
-            while not lines and size <= HELLO_BYTES and (chunk := await _read(connection.link)):
+            while not lines and size <= HELLO_BYTES and (chunk := await _read(connection.peer)):
                 lines, size = first.feed(chunk), size + len(chunk)
         if not lines:
             connection.say(frame("bye", reason=f"no hello of at most {HELLO_BYTES} bytes in {HELLO_SECONDS:g} s"))
@@ -85,7 +85,7 @@ class Door:
         splitter = LineSplitter(self._source.limit, aside_for(self._source.limit))
         splitter.feed(b"".join(first.close()))
         await self._tell(connection, lines)
-        while chunk := await _read(connection.link):
+        while chunk := await _read(connection.peer):
             await self._tell(connection, splitter.feed(chunk))
             if splitter.skipped:
                 connection.say(frame("bye", reason=f"a frame has at most {self._source.limit} bytes"))
@@ -103,12 +103,12 @@ class Door:
             await self._source.room()
 
 
-async def _read(link: socket.socket) -> bytes:
+async def _read(peer: socket.socket) -> bytes:
     """The next bytes, b"" at the end."""
     while True:
-        await anyio.wait_readable(link)
+        await anyio.wait_readable(peer)
         try:
-            return link.recv(CHUNK_BYTES)
+            return peer.recv(CHUNK_BYTES)
         except BlockingIOError:
             continue
         except OSError:

@@ -25,9 +25,9 @@ LOOK_SECONDS = 0.01  # from one look whether they have to the next
 class Connection:
     """One client's socket, and what of a write it has not taken yet."""
 
-    def __init__(self, number: int, link: socket.socket) -> None:
+    def __init__(self, number: int, peer: socket.socket) -> None:
         self.number = number
-        self.link = link
+        self.peer = peer
         self.leaves = 0.0  # when it is closed whatever it has taken; before that, once it has all. 0: it stays
         self.gone = anyio.Event()
         self._stuck = anyio.Event()
@@ -48,7 +48,7 @@ class Connection:
                     self.gone.set()
                 return
             try:
-                self._rest = self._rest[self.link.send(self._rest) :]
+                self._rest = self._rest[self.peer.send(self._rest) :]
             except BlockingIOError:
                 self._stuck.set()
             except OSError:
@@ -67,7 +67,7 @@ class Connection:
     async def unstuck(self) -> None:
         """Wait until it takes something again after it took nothing."""
         await self._stuck.wait()
-        await anyio.wait_writable(self.link)
+        await anyio.wait_writable(self.peer)
         self._stuck = anyio.Event()
 
 

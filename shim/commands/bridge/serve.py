@@ -49,9 +49,9 @@ def serve(
     from shim.bridge.gateway.hosts import LocalHosts
     from shim.commands.turn.run import installed_settings
 
-    host, port = server.place_of(http)
-    place = server.Place(host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key)
-    server.serve(place, LocalHosts(os.environ, installed_settings()), os.environ, _tell)
+    host, port = server.host_and_port(http)
+    endpoint = server.Endpoint(host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key)
+    server.serve(endpoint, LocalHosts(os.environ, installed_settings()), os.environ, _tell)
 
 
 def _tell(address: str, tokens: "TokenFile") -> None:

@@ -26,8 +26,8 @@ def host():
 def web(host, tokens):
     from web import StandIns, Web
 
-    from shim.bridge.gateway.server import Place
+    from shim.bridge.gateway.server import Endpoint
 
-    running = Web(StandIns(host), tokens, Place(port=0))
+    running = Web(StandIns(host), tokens, Endpoint(port=0))
     yield running
     running.close()

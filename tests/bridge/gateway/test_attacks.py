@@ -6,7 +6,7 @@ import socket
 import time
 
 import pytest
-from web import PATIENCE, SESSION, Place, StandIn, StandIns, Web
+from web import PATIENCE, SESSION, Endpoint, StandIn, StandIns, Web
 
 from shim.bridge.gateway import connections, limits
 from shim.bridge.gateway.gate import BODY_BYTES, HEADERS
@@ -137,7 +137,7 @@ def test_a_name_that_was_bound_to_our_address_is_not_ours(web, host, name):
 
 
 def test_on_every_address_only_an_address_is_a_name(tokens, host):
-    web = Web(StandIns(host), tokens, Place("0.0.0.0", 0, certificate="", key=""))
+    web = Web(StandIns(host), tokens, Endpoint("0.0.0.0", 0, certificate="", key=""))
     try:
         for name, status in (("10.1.2.3", 200), ("[fe80::1]", 200), ("evil.example", 403), ("10.1.2.3.evil", 403)):
             given = {**web.headers(), "Host": f"{name}:{web.port}"}
@@ -515,7 +515,7 @@ def test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web(web, tmp_p
 
 def test_an_id_that_two_sessions_begin_with_is_no_id(tokens):
     one, other = StandIn(SESSION), StandIn(SESSION[:-1] + "6")
-    web = Web(StandIns(one, other), tokens, Place(port=0))
+    web = Web(StandIns(one, other), tokens, Endpoint(port=0))
     try:
         assert web.post(f"/sessions/{SESSION[:8]}/messages", {"text": "hi"}).status == 409
         assert web.post(MESSAGE, {"text": "hi"}).status == 200

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from box import PATIENCE, ndjson, start_shim
 from hosting_box import HostingBox
-from web import Place, Told, Web, ask_at, stream_at
+from web import Endpoint, Told, Web, ask_at, stream_at
 
 from shim.bridge import lock
 from shim.bridge.gateway.hosts import LocalHosts
@@ -73,7 +73,7 @@ def hosts(living):
 @pytest.fixture
 def real(living, hosts):
     """A gateway in this process before the hosts of the box."""
-    running = Web(hosts, TokenFile(living.variables), Place(port=0))
+    running = Web(hosts, TokenFile(living.variables), Endpoint(port=0))
     yield running
     running.close()
 

@@ -1,21 +1,21 @@
 """Where the gateway listens, and under which names it answers."""
 
 import pytest
-from web import Place, StandIns, Web
+from web import Endpoint, StandIns, Web
 
-from shim.bridge.gateway.server import address_of, check, names_of, place_of
+from shim.bridge.gateway.server import address_of, check, host_and_port, names_of
 from shim.core.errors import FrontendError
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "read"),
     [
         ("127.0.0.1:80", ("127.0.0.1", 80)), ("[::1]:0", ("::1", 0)), ("8000", ("127.0.0.1", 8000)),
         ("localhost:8000", ("127.0.0.1", 8000)), ("10.0.0.5", ("10.0.0.5", 8421)), (":9", ("127.0.0.1", 9)),
     ],
 )  # fmt: skip
-def test_an_address_is_read(text, place):
-    assert place_of(text) == place
+def test_an_address_is_read(text, read):
+    assert host_and_port(text) == read
 
 
 @pytest.mark.parametrize(
@@ -23,52 +23,52 @@ def test_an_address_is_read(text, place):
 )
 def test_what_is_no_address_is_refused_with_a_sentence(text):
     with pytest.raises(FrontendError, match="no address to listen at"):
-        place_of(text)
+        host_and_port(text)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "::", "192.168.1.2"])
 def test_another_address_than_this_machines_own_needs_tls_or_a_proxy(host):
     with pytest.raises(FrontendError, match="can be reached from other machines") as raised:
-        check(Place(host))
+        check(Endpoint(host))
     assert "--tls-cert" in raised.value.hint and "--behind-proxy" in raised.value.hint
-    check(Place(host, certificate="c", key="k"))
-    check(Place(host, proxy=True, names=("shim.example.org",)))
+    check(Endpoint(host, certificate="c", key="k"))
+    check(Endpoint(host, proxy=True, names=("shim.example.org",)))
 
 
 def test_a_proxy_needs_a_name_and_a_certificate_its_key():
     with pytest.raises(FrontendError, match="name under which"):
-        check(Place(proxy=True))
+        check(Endpoint(proxy=True))
     with pytest.raises(FrontendError, match="belong together"):
-        check(Place(certificate="c"))
+        check(Endpoint(certificate="c"))
 
 
 def test_on_this_machine_it_answers_to_the_names_of_this_machine():
-    names = names_of(Place(), 8421)
+    names = names_of(Endpoint(), 8421)
     assert names.hosts == {"127.0.0.1:8421", "localhost:8421", "[::1]:8421"}
     assert names.origins == {f"http://{host}" for host in names.hosts}
     assert not names.secure and not names.any_address
-    assert address_of(Place(), names, 8421) == "http://127.0.0.1:8421/"
+    assert address_of(Endpoint(), names, 8421) == "http://127.0.0.1:8421/"
 
 
 def test_with_tls_it_answers_to_https_alone():
-    place = Place("0.0.0.0", certificate="c", key="k", names=("Box.example",))
-    names = names_of(place, 8421)
+    endpoint = Endpoint("0.0.0.0", certificate="c", key="k", names=("Box.example",))
+    names = names_of(endpoint, 8421)
     assert names.hosts == {"box.example:8421"} and names.origins == {"https://box.example:8421"}
     assert names.secure and names.any_address == ":8421"
-    assert address_of(place, names, 8421) == "https://box.example:8421/"
+    assert address_of(endpoint, names, 8421) == "https://box.example:8421/"
 
 
 def test_behind_a_proxy_it_answers_to_the_name_of_the_proxy():
-    place = Place(proxy=True, names=("shim.example.org",))
-    names = names_of(place, 8421)
+    endpoint = Endpoint(proxy=True, names=("shim.example.org",))
+    names = names_of(endpoint, 8421)
     assert "shim.example.org" in names.hosts and "https://shim.example.org" in names.origins
     assert "http://shim.example.org" not in names.origins and names.secure
-    assert address_of(place, names, 8421) == "https://shim.example.org/"
+    assert address_of(endpoint, names, 8421) == "https://shim.example.org/"
 
 
 def test_a_port_that_somebody_has_is_refused_with_a_sentence(web, tokens):
     from shim.core.errors import MachineError
 
     with pytest.raises(MachineError, match="cannot be listened at") as raised:
-        Web(StandIns(), tokens, Place(port=web.port))
+        Web(StandIns(), tokens, Endpoint(port=web.port))
     assert "--http" in raised.value.hint

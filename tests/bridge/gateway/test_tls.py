@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 from certifying import certified
-from web import PATIENCE, SESSION, Place, StandIns, Web
+from web import PATIENCE, SESSION, Endpoint, StandIns, Web
 
 from shim.bridge.gateway import server
 
@@ -21,7 +21,9 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture
 def secure(host, tokens, certificate):
-    running = Web(StandIns(host), tokens, Place(port=0, names=(NAME,), certificate=certificate[0], key=certificate[1]))
+    running = Web(
+        StandIns(host), tokens, Endpoint(port=0, names=(NAME,), certificate=certificate[0], key=certificate[1])
+    )
     yield running
     running.close()
 
@@ -61,7 +63,7 @@ def test_without_tls_nothing_is_said_there(secure):
 
 def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatch):
     monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 0.05)
-    web = Web(StandIns(host), tokens, Place(port=0, certificate=certificate[0], key=certificate[1]))
+    web = Web(StandIns(host), tokens, Endpoint(port=0, certificate=certificate[0], key=certificate[1]))
     try:
         with web.connect() as link, pytest.raises((ConnectionError, EOFError)):
             if not link.recv(1):
@@ -71,7 +73,7 @@ def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatc
 
 
 def test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other(host, tokens):
-    web = Web(StandIns(host), tokens, Place(port=0, proxy=True, names=(NAME,)))
+    web = Web(StandIns(host), tokens, Endpoint(port=0, proxy=True, names=(NAME,)))
     try:
         for name, origin, status in (
             (NAME, f"https://{NAME}", 200),

@@ -24,9 +24,9 @@ def test_the_file_is_for_us_alone(tokens, tmp_path):
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def page(tokens, role, place="here:1"):
+def page(tokens, role, authority="here:1"):
     """What a page of a role shows: its cookie and its proof."""
-    return tokens.cookie(role, place), tokens.proof(role, place)
+    return tokens.cookie(role, authority), tokens.proof(role, authority)
 
 
 def test_a_new_token_ends_the_old_one_and_its_pages_and_no_other(tokens, tmp_path):
