@@ -6,22 +6,20 @@ its host is begun here. Where none can be begun, the conversation is run as with
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shim.bridge import registry
-from shim.bridge.attach.own_turns import Wants
+from shim.bridge.attach.own_process import servers
 from shim.bridge.registry import Registered
-from shim.bridge.start import LivingError, Wanted, begun_with, going_on_from, start
+from shim.bridge.start import LivingError, Wanted, going_on_from, start
 from shim.channels.prompt import read_prompt
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
-from shim.conversation.invocation import going_on, played, prompts, terminator
-from shim.conversation.session_facts import named_servers, state_events
+from shim.conversation.invocation import going_on, played, prompts
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.words import beginning_words, conversation_words
-from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FrontendError, MachineError, ShimError, Tried
 from shim.core.reading.ids import parse_uuid
@@ -30,32 +28,14 @@ from shim.process.environment import working_directory
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
-    from shim.bridge.attach.frontend import Frontend
-    from shim.bridge.link import Link
     from shim.channels.signals import Signals
     from shim.channels.stdin import Source
     from shim.recording.recorder import Recorder
 
 JOINS = 3  # of a session that others begin and end meanwhile
 GOING = "the session {session} was begun and ended by others each time that it was to be joined"
-GONE_SECONDS = 10.0  # for a host that ends to be gone
-BUSY = (  # the real one's sentence (background page, B50)
-    "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
-    "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
-)
 FLAT = "the session {id} runs in the background, and the dialect {dialect} has no way to join it"
-NARROWER = "the session {id} runs in the background and cannot be kept to what this frontend forbids: {what}"
-INSTEAD = "`claude stop {id}` first, then the flags hold from the start; --fork-session branches off a copy"
-UNHEEDED = "no effect on the session {id}, which runs in the background already: {flags}\n"
 ALONE = "the conversation is run without the bridge: {why}\n"
-
-
-class BusyError(FrontendError):
-    """A turn runs that somebody else drives, or whose questions the frontend could not answer."""
-
-
-class EndedError(Exception):
-    """A host that was to be joined has ended."""
 
 
 def client_of(
@@ -169,8 +149,11 @@ class Attached:
         try:
             for _ in range(JOINS):
                 one = self._living or self._begin()
+                from shim.bridge.attach.joining import EndedError, Joining  # while its host loads, too
+
+                joining = Joining(one, self._invocation, self._settings, own=self._living is None)
                 try:
-                    return self._join(one, signals, prompt, source, own=self._living is None)
+                    return joining.run(signals, prompt, source)
                 except EndedError:
                     self._living = None
                     if not self._settings.bridge.every:
@@ -244,152 +227,13 @@ class Attached:
             begun.plan()
             return begun, False
 
-    def _join(
-        self, one: Registered, signals: "Signals", prompt: str | None, source: "Source | None", *, own: bool
-    ) -> int:
-        import anyio
-
-        signals.started = True
-
-        async def conversation() -> int:
-            link = await self._greeted(one, own=own)
-            try:
-                return await self._converse(one, link, signals, prompt, source, own=own)
-            finally:
-                link.close()
-
-        return anyio.run(conversation)
-
-    async def _greeted(self, one: Registered, *, own: bool) -> "Link":
-        """A connection to the host. EndedError for one that has ended meanwhile."""
-        from shim.bridge.link import HostGoneError, connect
-
-        name, partial = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude", self._invocation.streams.partial
-        try:
-            return await connect(one.session, os.environ, client=name, replay=False, partial=partial)
-        except HostGoneError as error:
-            self._wait_for_end(one)
-            if own:
-                raise MachineError(f"the session could not begin: {error.reason or 'its host has ended'}") from None
-            raise EndedError from None
-
-    def _wait_for_end(self, one: Registered) -> None:
-        """A host that is about to end is waited for: two must not have the same session of the vendor's."""
-        import time
-
-        end = time.monotonic() + GONE_SECONDS
-        while registry.alive(one.session, os.environ):
-            if time.monotonic() > end:
-                raise MachineError(
-                    f"the session {one.session} has a host that does not answer (pid {one.facts['pid']})",
-                    hint=f"`claude stop {one.id}` ends it",
-                )
-            time.sleep(0.05)
-
-    async def _converse(
-        self,
-        one: Registered,
-        link: "Link",
-        signals: "Signals",
-        prompt: str | None,
-        source: "Source | None",
-        *,
-        own: bool,
-    ) -> int:
-        from shim.bridge.attach.frontend import Frontend, driven_by
-        from shim.bridge.attach.loop import AttachLoop
-        from shim.channels.stdout import Output, Stdout
-
-        streams, asked = self._invocation.streams, prompts(self._invocation)
-        inside, _ = _servers(self._invocation, working_directory())
-        frontend = Frontend(self._wants(), one.session, fresh_uuid, asked=asked, servers=inside)
-        frontend.framed(link.welcome)
-        if frontend.busy and (frontend.others_drive or not asked):
-            why = f" {driven_by(frontend.driver)}." if frontend.others_drive else ""
-            raise BusyError(BUSY.format(id=one.id) + why)
-        if not own:
-            await self._narrow(one, link, frontend)
-        output = Output(streams.output_format, verbose=streams.verbose, stdout=Stdout())
-        loop = AttachLoop(frontend, link, output, prompt=prompt, source=source, ends=own)
-        return await loop.run(signals.pending)
-
-    async def _narrow(self, one: Registered, link: "Link", frontend: "Frontend") -> None:
-        """Have the session keep to what our flags forbid beyond its own while we are here, or refuse it."""
-        from shim.bridge.attach.narrower import narrower_now
-        from shim.core.bridge.session import narrowest
-
-        welcome = frontend.welcome
-        mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
-        read = registry.read_settings(one.folder, welcome.get("generation"))
-        less = narrower_now(self._invocation, begun_with(one), read, str(one.facts["cwd"]), mode, os.environ)
-        if less.refused:
-            raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))
-        if less.unheeded:
-            tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
-        patient = link.patient
-
-        async def narrow(what: str, **frame: object) -> None:
-            if why := await patient(_answered(link, frontend, {"kind": "narrow", **frame})):
-                raise FrontendError(NARROWER.format(id=one.id, what=f"{what}: {why}"), hint=INSTEAD.format(id=one.id))
-
-        if less.mode:
-            now = str(welcome.get("mode") or mode)
-            held = narrowest((less.mode, now))
-            frontend.turns.begun_with = held if held != now else ""  # of what does not change nobody is told
-            await narrow(f"the permission mode {less.mode}", mode=less.mode)
-            frontend.turns.mode = held  # the line that says so comes behind the answer, maybe later
-        if less.rules:
-            await narrow(", ".join(less.sources), deny=less.deny, ask=less.ask)
-        if less.model and (error := await patient(_ask(link, frontend, {"subtype": "set_model", "model": less.model}))):
-            tell(f"--model has no effect on the session {one.id}: {error}\n")
-
-    def _wants(self) -> Wants:
-        streams = self._invocation.streams
-        ending = TERMINATORS[terminator(self._invocation, self._settings.terminator)]
-        return Wants(
-            partial=streams.partial,
-            replays=streams.replay_user_messages,
-            states=state_events(os.environ),
-            terminator=ending,
-            limit=self._settings.max_line_bytes,
-        )
-
-
-def _servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
-    """The MCP servers of the frontend's own process, by their names, and the others with their configuration."""
-    named = named_servers(invocation, cwd)
-    inside = [name for name, server in named.items() if isinstance(server, dict) and server.get("type") == "sdk"]
-    return inside, {name: server for name, server in named.items() if name not in inside}
-
 
 def _without_inside(invocation: Invocation, cwd: str) -> Invocation:
     """The invocation for a host: what lives in the frontend's process comes with its `initialize`, and goes with it."""
-    inside, others = _servers(invocation, cwd)
+    inside, others = servers(invocation, cwd)
     if not inside:
         return invocation
     return invocation.with_flags(mcp_config=(dump({"mcpServers": others}).decode(),) if others else ())
-
-
-async def _ask(link: "Link", frontend: "Frontend", request: Mapping[str, Any]) -> str:
-    """Have a request of ours answered; why it was refused, "" where it was done."""
-    if frontend.others_drive:
-        await link.send({"kind": "take", "id": fresh_uuid()})
-    return await _answered(link, frontend, {"kind": "request", "request": request})
-
-
-async def _answered(link: "Link", frontend: "Frontend", frame: Mapping[str, Any]) -> str:
-    """Have a frame of ours obeyed; why it was refused, "" where it was done."""
-    identity = fresh_uuid()
-    await link.send({**frame, "id": identity})
-    async for said in link:
-        if said.get("id") == identity and said["kind"] in ("accepted", "response", "refused"):
-            response = said.get("response") or {}
-            return str(said.get("text") or (response.get("error") if response.get("subtype") == "error" else "") or "")
-        before = len(frontend.lines)
-        frontend.framed(said)
-        if said["kind"] == "line":  # what follows from our flags; a run of its own would have begun with them
-            del frontend.lines[before:]
-    return "its host has ended"
 
 
 class _NoHostError(Exception):

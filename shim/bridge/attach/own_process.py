@@ -2,10 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
+from shim.conversation.session_facts import named_servers
+from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.typed import Any
 
 BROUGHT = ("hooks", "sdkMcpServers")  # the keys of an `initialize`
 UNTAKEN = "the session has not taken the hooks and MCP servers of this frontend, and nothing runs without them: {why}"
+
+
+def servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
+    """The MCP servers of the frontend's own process, by their names, and the others with their configuration."""
+    named = named_servers(invocation, cwd)
+    inside = [name for name, server in named.items() if isinstance(server, dict) and server.get("type") == "sdk"]
+    return inside, {name: server for name, server in named.items() if name not in inside}
 
 
 class OwnProcess:

@@ -10,7 +10,7 @@ import pytest
 from box import PATIENCE
 
 from shim.bridge import link as links
-from shim.bridge.attach import client, loop
+from shim.bridge.attach import joining, loop
 from shim.bridge.attach.frontend import Frontend
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.own_turns import Wants
@@ -147,7 +147,7 @@ async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_en
     monkeypatch.setattr(links, "WELCOME_SECONDS", 0.05)
     joined = Joined("hi")
     with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
-        await joined.link.patient(client._answered(joined.link, joined.frontend, {"kind": "narrow", "mode": "plan"}))
+        await joined.link.patient(joining._answered(joined.link, joined.frontend, {"kind": "narrow", "mode": "plan"}))
     joined.link.close()
 
 

@@ -1,0 +1,170 @@
+"""A frontend joins the host of its session: it is let in or told why not, and its flags hold while it is there."""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from shim.bridge import registry
+from shim.bridge.attach.frontend import Frontend, driven_by
+from shim.bridge.attach.loop import AttachLoop
+from shim.bridge.attach.narrower import narrower_now
+from shim.bridge.attach.own_process import servers
+from shim.bridge.attach.own_turns import Wants
+from shim.bridge.link import HostGoneError, Link, connect
+from shim.bridge.registry import Registered
+from shim.bridge.start import begun_with
+from shim.channels.raw_output import tell
+from shim.channels.stamps import fresh_uuid
+from shim.channels.stdout import Output, Stdout
+from shim.conversation.invocation import prompts, terminator
+from shim.conversation.session_facts import state_events
+from shim.core.bridge.session import narrowest
+from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.pen import TERMINATORS
+from shim.core.errors import FrontendError, MachineError
+from shim.process.environment import working_directory
+from shim.state.config import Settings
+
+if TYPE_CHECKING:
+    from shim.channels.signals import Signals
+    from shim.channels.stdin import Source
+
+GONE_SECONDS = 10.0  # for a host that ends to be gone
+LOOK_SECONDS = 0.05  # between two looks whether it is
+BUSY = (  # the real one's sentence (background page, B50)
+    "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
+    "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
+)
+NARROWER = "the session {id} runs in the background and cannot be kept to what this frontend forbids: {what}"
+INSTEAD = "`claude stop {id}` first, then the flags hold from the start; --fork-session branches off a copy"
+UNHEEDED = "no effect on the session {id}, which runs in the background already: {flags}\n"
+
+
+class BusyError(FrontendError):
+    """A turn runs that somebody else drives, or whose questions the frontend could not answer."""
+
+
+class EndedError(Exception):
+    """A host that was to be joined has ended."""
+
+
+class Joining:
+    """A frontend and the host of `one`; `own`: that was begun for this frontend, whose flags it has."""
+
+    def __init__(self, one: Registered, invocation: Invocation, settings: Settings, *, own: bool) -> None:
+        self._one = one
+        self._invocation = invocation
+        self._settings = settings
+        self._own = own
+
+    def run(self, signals: "Signals", prompt: str | None, source: "Source | None") -> int:
+        """The conversation; the exit status. EndedError where the host has ended meanwhile."""
+        signals.started = True
+
+        async def conversation() -> int:
+            link = await self._greeted()
+            try:
+                return await self._converse(link, signals, prompt, source)
+            finally:
+                link.close()
+
+        return anyio.run(conversation)
+
+    async def _greeted(self) -> Link:
+        """A connection to the host. EndedError for one that has ended meanwhile."""
+        name, partial = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude", self._invocation.streams.partial
+        try:
+            return await connect(self._one.session, os.environ, client=name, replay=False, partial=partial)
+        except HostGoneError as error:
+            self._wait_for_end()
+            if self._own:
+                raise MachineError(f"the session could not begin: {error.reason or 'its host has ended'}") from None
+            raise EndedError from None
+
+    def _wait_for_end(self) -> None:
+        """A host that is about to end is waited for: two must not have the same session of the vendor's."""
+        one, end = self._one, time.monotonic() + GONE_SECONDS
+        while registry.alive(one.session, os.environ):
+            if time.monotonic() > end:
+                raise MachineError(
+                    f"the session {one.session} has a host that does not answer (pid {one.facts['pid']})",
+                    hint=f"`claude stop {one.id}` ends it",
+                )
+            time.sleep(LOOK_SECONDS)
+
+    async def _converse(self, link: Link, signals: "Signals", prompt: str | None, source: "Source | None") -> int:
+        streams, asked = self._invocation.streams, prompts(self._invocation)
+        inside, _ = servers(self._invocation, working_directory())
+        frontend = Frontend(self._wants(), self._one.session, fresh_uuid, asked=asked, servers=inside)
+        frontend.framed(link.welcome)
+        if frontend.busy and (frontend.others_drive or not asked):
+            why = f" {driven_by(frontend.driver)}." if frontend.others_drive else ""
+            raise BusyError(BUSY.format(id=self._one.id) + why)
+        if not self._own:
+            await self._narrow(link, frontend)
+        output = Output(streams.output_format, verbose=streams.verbose, stdout=Stdout())
+        loop = AttachLoop(frontend, link, output, prompt=prompt, source=source, ends=self._own)
+        return await loop.run(signals.pending)
+
+    async def _narrow(self, link: Link, frontend: Frontend) -> None:
+        """Have the session keep to what our flags forbid beyond its own while we are here, or refuse it."""
+        one, welcome = self._one, frontend.welcome
+        mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
+        read = registry.read_settings(one.folder, welcome.get("generation"))
+        less = narrower_now(self._invocation, begun_with(one), read, str(one.facts["cwd"]), mode, os.environ)
+        if less.refused:
+            raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))
+        if less.unheeded:
+            tell(UNHEEDED.format(id=one.id, flags=", ".join(less.unheeded)))
+        patient = link.patient
+
+        async def narrow(what: str, **frame: object) -> None:
+            if why := await patient(_answered(link, frontend, {"kind": "narrow", **frame})):
+                raise FrontendError(NARROWER.format(id=one.id, what=f"{what}: {why}"), hint=INSTEAD.format(id=one.id))
+
+        if less.mode:
+            now = str(welcome.get("mode") or mode)
+            held = narrowest((less.mode, now))
+            frontend.turns.begun_with = held if held != now else ""  # of what does not change nobody is told
+            await narrow(f"the permission mode {less.mode}", mode=less.mode)
+            frontend.turns.mode = held  # the line that says so comes behind the answer, maybe later
+        if less.rules:
+            await narrow(", ".join(less.sources), deny=less.deny, ask=less.ask)
+        if less.model and (error := await patient(_ask(link, frontend, {"subtype": "set_model", "model": less.model}))):
+            tell(f"--model has no effect on the session {one.id}: {error}\n")
+
+    def _wants(self) -> Wants:
+        streams = self._invocation.streams
+        ending = TERMINATORS[terminator(self._invocation, self._settings.terminator)]
+        return Wants(
+            partial=streams.partial,
+            replays=streams.replay_user_messages,
+            states=state_events(os.environ),
+            terminator=ending,
+            limit=self._settings.max_line_bytes,
+        )
+
+
+async def _ask(link: Link, frontend: Frontend, request: Mapping[str, Any]) -> str:
+    """Have a request of ours answered; why it was refused, "" where it was done."""
+    if frontend.others_drive:
+        await link.send({"kind": "take", "id": fresh_uuid()})
+    return await _answered(link, frontend, {"kind": "request", "request": request})
+
+
+async def _answered(link: Link, frontend: Frontend, frame: Mapping[str, Any]) -> str:
+    """Have a frame of ours obeyed; why it was refused, "" where it was done."""
+    identity = fresh_uuid()
+    await link.send({**frame, "id": identity})
+    async for said in link:
+        if said.get("id") == identity and said["kind"] in ("accepted", "response", "refused"):
+            response = said.get("response") or {}
+            return str(said.get("text") or (response.get("error") if response.get("subtype") == "error" else "") or "")
+        before = len(frontend.lines)
+        frontend.framed(said)
+        if said["kind"] == "line":  # what follows from our flags; a run of its own would have begun with them
+            del frontend.lines[before:]
+    return "its host has ended"
