@@ -181,6 +181,9 @@ somebody else calls the tools of a frontend's process
     test_inside_calls.py::test_a_frontend_that_hangs_up_in_the_middle_of_a_call_ends_all_of_it
 another user's process, or a client that means harm, is at the socket of a session
     test_socket_attacks.py::test_a_process_of_another_user_is_not_heard
+    test_two_users.py::test_no_file_socket_or_token_of_a_session_is_open_to_another_user
+    test_two_users.py::test_a_command_that_names_another_users_sessions_finds_and_ends_none
+    test_two_users.py::test_what_another_user_wrote_into_a_state_folder_is_not_believed
     test_socket_attacks.py::test_who_says_no_hello_has_no_place
     test_socket_attacks.py::test_a_silent_client_loses_its_place
     test_socket_attacks.py::test_only_so_many_may_come_in

@@ -2,8 +2,8 @@
 
 `<state>/bridge/<session UUID>/` (0700) has `host.json` (the facts, 0600), `lock` (held by the host for its life),
 `socket`, `start.json` (what a next life needs), `settings.json` (what the host has read of Claude's), `log/` and
-`stderr.log`. There is no process in the middle: whoever
-looks finds them, and tidies what a dead host left.
+`stderr.log`. There is no process in the middle: whoever looks finds them, and tidies what a dead host left. Where
+others could have written there, nothing is found: a forged fact would name the process that `stop` ends.
 """
 
 import os
@@ -23,7 +23,7 @@ from shim.core.reading.ids import parse_uuid, short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import state_directory
-from shim.state.files import NOT_PRIVATE, fault, open_regular, private_directory, replace, write_all
+from shim.state.files import NOT_PRIVATE, fault, foreign, open_regular, private_directory, replace, write_all
 
 FACTS, START, SETTINGS, LOG, STDERR = "host.json", "start.json", "settings.json", "log", "stderr.log"
 FILE_BYTES = 16 * 1024 * 1024  # of start.json, whose prompt may have an image; the facts are a page
@@ -113,7 +113,10 @@ def _names(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
     be looked at to find those that live among any number.
     """
     living, others = list[str](), list[tuple[float, str]]()
-    with suppress(OSError), os.scandir(bridge_directory(environment)) as entries:
+    top = bridge_directory(environment)
+    if foreign(top):
+        return [], []
+    with suppress(OSError), os.scandir(top) as entries:
         for entry in entries:
             if parse_uuid(entry.name) != entry.name:
                 continue
@@ -144,10 +147,10 @@ def over(facts: Mapping[str, Any]) -> bool:
 
 def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
     """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
-    canonical = parse_uuid(session)
-    if canonical is None:
+    canonical, top = parse_uuid(session), bridge_directory(environment)
+    if canonical is None or foreign(top):
         return None
-    folder = os.path.join(bridge_directory(environment), canonical)
+    folder = os.path.join(top, canonical)
     facts = read_facts(folder)
     if facts is None:
         return None

@@ -43,11 +43,34 @@ def usable(path: str) -> bool:
     """`private_directory`, with one line on stderr when nothing can be kept there."""
     if private_directory(path):
         return True
+    _warn(path)
+    return False
+
+
+def foreign(path: str) -> bool:
+    """Whether others could have written what is in `path`, a folder in the state directory; one line on stderr says so.
+
+    Nothing is made: a folder that is not there is not foreign.
+    """
+    if not (_foreign(os.path.dirname(path)) or _foreign(path)):
+        return False
+    _warn(path)
+    return True
+
+
+def _foreign(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or bool(status.st_mode & 0o022)
+
+
+def _warn(path: str) -> None:
     state = os.path.dirname(path)
     if state not in _warned:
         _warned.add(state)
         tell(NOT_PRIVATE.format(path=fault(path)))
-    return False
 
 
 def fault(path: str) -> str:

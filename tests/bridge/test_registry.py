@@ -197,3 +197,11 @@ def test_facts_and_folders_are_for_their_owner_alone(environment):
     folder = keep(environment)
     assert os.stat(folder).st_mode & 0o777 == 0o700
     assert os.stat(os.path.join(folder, registry.FACTS)).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(("mode", "seen"), [(0o755, True), (0o775, False), (0o757, False)])
+def test_where_others_can_write_no_session_is_seen(environment, mode, seen, capfd):
+    keep(environment)
+    os.chmod(registry.bridge_directory(environment), mode)
+    assert bool(registry.sessions(environment)) == bool(registry.look_up(SESSION, environment)) == seen
+    assert capfd.readouterr().err.count("is not your own folder") == (not seen)

@@ -1,0 +1,154 @@
+"""Two users of one machine, each with processes of their own: nothing of the one's sessions is the other's."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from shim.bridge import registry
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be two other users")
+
+ALICE, BOB = 61_001, 61_002  # users that no machine has: a file of theirs is nobody else's
+PATIENCE = 60.0
+PYTHONS = (sys.executable, "/usr/bin/python{}.{}".format(*sys.version_info))
+PROJECT = Path(__file__).parents[2]
+
+# What Bob can do with each path on his stdin: nothing is printed where he can do nothing.
+TRIES = """
+import os, socket, sys
+for path in sys.stdin.read().splitlines():
+    for name, act in (
+        ("list", os.listdir), ("read", lambda path: open(path, "rb")), ("write", lambda path: open(path, "ab")),
+        ("connect", lambda path: socket.socket(socket.AF_UNIX).connect(path)), ("remove", os.remove),
+        ("make", lambda path: os.mkdir(path + "/x")),
+    ):
+        try:
+            act(path)
+        except OSError:
+            continue
+        print(name, path)
+"""
+SLEEPS = "import sys; print(flush=True); sys.stdin.read()"
+
+
+class User:
+    """One of them: a home that others may enter, and a program that runs there as that user."""
+
+    def __init__(self, number: int, python: str, folder: Path) -> None:
+        self.number, self.python, self.home = number, python, folder
+        folder.mkdir(mode=0o755)
+        os.chown(folder, number, number)
+        self.state = folder / ".local" / "state" / "shim"
+
+    def start(self, *argv: str, **variables: str) -> "subprocess.Popen[str]":
+        """A program of this user's. The files that it makes are as open as it lets them be."""
+        environment = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "SHIM_VENDOR": "demo"}
+        return subprocess.Popen(
+            [self.python, *argv], cwd=self.home, env={**environment, **variables}, umask=0, text=True,
+            user=self.number, group=self.number, extra_groups=[], start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, *argv: str, said: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        """The same to its end."""
+        with self.start(*argv, **variables) as process:
+            out, err = process.communicate(said, PATIENCE)
+        return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+    def shim(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.run("-I", "-m", "shim", *words, **variables)
+
+    def agents(self, **variables: str) -> list[dict]:
+        return json.loads(self.shim("claude", "agents", "--json", "--all", **variables).stdout)
+
+
+@pytest.fixture(scope="module")
+def users():
+    with tempfile.TemporaryDirectory() as made:
+        top = Path(made)
+        top.chmod(0o755)
+        python = a_python(top)
+        alice, bob = (User(number, python, top / f"user-{number}") for number in (ALICE, BOB))
+        for one in (alice, bob):
+            assert one.shim("claude", "--bg", "hi").returncode == 0
+        yield alice, bob
+        for one in (alice, bob):
+            one.shim("claude", "daemon", "stop", "--any")
+
+
+def a_python(top):
+    """A Python with the shim that every user can run."""
+    paths = "\n".join((str(PROJECT), sysconfig.get_path("purelib")))
+    for python in PYTHONS:
+        folder = top / f"venv-{PYTHONS.index(python)}"
+        try:
+            subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        (packages,) = folder.glob("lib/python*/site-packages")
+        (packages / "shim.pth").write_text(paths)
+        made = str(folder / "bin" / "python")
+        try:
+            subprocess.run([made, "-I", "-c", "import shim.bridge.host, orjson, anyio"], user=BOB, group=BOB,
+                           extra_groups=[], check=True, capture_output=True)  # fmt: skip
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return made
+    pytest.skip("no Python here that other users can run")
+
+
+def test_no_file_socket_or_token_of_a_session_is_open_to_another_user(users):
+    alice, bob = users
+    assert alice.shim("bridge", "token").stdout.strip()
+    paths = [str(path) for path in (alice.state, *alice.state.rglob("*"))]
+    assert {os.path.basename(path) for path in paths} > {"socket", "host.json", "start.json", "log", "tokens.json"}
+    assert bob.run("-c", TRIES, said="\n".join(paths)).stdout == ""
+    (one,) = alice.agents()
+    assert alice.run("-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ").returncode == 0
+    assert bob.run("-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ").returncode == 1
+
+
+def test_a_command_that_names_another_users_sessions_finds_and_ends_none(users):
+    alice, bob = users
+    (one,) = alice.agents()
+    there = {"SHIM_STATE": str(alice.state)}
+    assert bob.agents(**there) == []
+    for words in (
+        ("claude", "attach", one["id"]), ("claude", "logs", one["id"]), ("claude", "stop", one["id"]),
+        ("bridge", "answer", one["id"], "allow"), ("bridge", "token"),
+    ):  # fmt: skip
+        assert bob.shim(*words, **there).returncode == 1, words
+    listed = bob.shim("bridge", "list", **there)
+    assert "is not your own folder" in listed.stderr
+    assert alice.agents()[0]["pid"] == one["pid"]
+
+
+def test_what_another_user_wrote_into_a_state_folder_is_not_believed(users):
+    """Not even by `stop`, which would end the process that the facts name."""
+    alice, bob = users
+    shared = bob.home / "shared"
+    shutil.copytree(bob.state, shared, ignore=shutil.ignore_patterns("socket"))
+    (facts,) = shared.rglob(registry.FACTS)
+    with alice.start("-c", SLEEPS) as hers:
+        assert hers.stdout.readline()
+        forged = json.loads(facts.read_text()) | {"pid": hers.pid, "state": "working", "status": "busy"}
+        facts.write_text(json.dumps(forged))
+        subprocess.run(["chmod", "-R", "a+rwX", shared], check=True)
+        subprocess.run(["chown", "-R", f"{BOB}:{BOB}", shared], check=True)
+        holds = "import fcntl, sys; held = open(sys.argv[1]); fcntl.flock(held, fcntl.LOCK_EX); " + SLEEPS
+        with bob.start("-c", holds, str(facts.with_name("lock"))) as holder:
+            assert holder.stdout.readline()
+            there = {"SHIM_STATE": str(shared)}
+            stopped = alice.shim("claude", "stop", forged["id"], **there)
+            assert hers.poll() is None and stopped.returncode == 1, stopped
+            assert "is not your own folder" in stopped.stderr and alice.agents(**there) == []
+            holder.communicate()
+        hers.communicate()
+        assert hers.returncode == 0
