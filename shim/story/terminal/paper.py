@@ -5,12 +5,14 @@ needed.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.spinner import Spinner
+from rich.style import Style
 from rich.text import Text
 
 from shim.core.reading.account import printable
@@ -28,6 +30,30 @@ class Typed(NamedTuple):
 
     lines: RenderableType
     cursor: Cursor
+
+
+class Ragged(NamedTuple):
+    """A drawing without the spaces at the ends of its lines.
+
+    A terminal that becomes narrower would break them off as empty lines, and who copies a line would have them too.
+    """
+
+    drawing: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for row in console.render_lines(self.drawing, options, pad=False):
+            while row and not _seen(row[-1].style):
+                text, style, control = row.pop()
+                if text := text.rstrip(" "):
+                    row.append(Segment(text, style, control))
+                    break
+            yield from row
+            yield Segment.line()
+
+
+def _seen(style: Style | None) -> bool:
+    """Whether a space of this style is not blank."""
+    return style is not None and bool(style.bgcolor or style.reverse or style.underline)
 
 
 class Paper:
@@ -73,10 +99,11 @@ class Paper:
 
     def _print(self, drawing: RenderableType) -> None:
         self.end_line()
+        ragged = Ragged(drawing)
         if self._below is not None and self._shows:
-            self._below.say(drawing)
+            self._below.say(ragged)
         else:
-            self._console.print(drawing)
+            self._console.print(ragged)
 
     def ask(self, text: str) -> None:
         """Leave the cursor behind a text, for the answer of a person. Nothing that moves is shown until then."""

@@ -124,3 +124,12 @@ def test_a_terminal_that_can_do_nothing_gets_lines_only():
     paper.flush()
     paper.rest()
     assert file.getvalue().split() == ["a", "line"]
+
+
+def test_a_line_on_a_terminal_ends_where_its_text_ends():
+    """What is filled up with spaces breaks where the terminal becomes narrower, and is copied with the text."""
+    file = io.StringIO()
+    paper = Paper(Console(file=file, force_terminal=True, width=40, highlight=False, color_system=None))
+    paper.line(Text("a line\n\nand another one that is too long for forty columns"), indent=2)
+    paper.markdown("# Title\n\n- an item\n\n```\ncode\n```")
+    assert [line for line in file.getvalue().split("\n") if line.endswith(" ")] == []

@@ -230,6 +230,6 @@ def test_a_terminal_that_stands_still_goes_on_where_it_was(session, attached, ho
         terminal.process.send_signal(signal.SIGCONT)
         terminal.until("The end.")
         terminal.until("✓ done")
-        assert all(f"● Bash  echo {number} " in terminal.plain for number in range(200))
+        assert all(f"● Bash  echo {number}\r" in terminal.plain for number in range(200))
         terminal.type(CTRL_D)
         assert terminal.end() == 0 and terminal.clean
