@@ -10,6 +10,7 @@ import orjson
 from rich.text import Text
 
 from shim.core.reading.account import printable
+from shim.core.reading.json_text import dump
 from shim.story.edits import edit_of
 from shim.story.steps import MAIN, OPTIONS, QUESTIONS, Step, plainly_asked
 from shim.story.unified_diff import said_by_diff
@@ -31,10 +32,12 @@ HIDDEN = frozenset(("old_string", "new_string", "content", "edits", "new_source"
 
 
 def shown(arguments: Mapping[str, Any]) -> str:
-    """A call's arguments in one line: the main one, or all."""
+    """A call's arguments in one line: the main one, what it asks a person, or all."""
     for name in MAIN:
         if isinstance(arguments.get(name), str):
             return one_line(arguments[name])
+    if plainly_asked(arguments):
+        return one_line(" ".join(map(_asked_in_short, asked_of(arguments))))
     return one_line(", ".join(f"{name}={plain(value)}" for name, value in arguments.items()))
 
 
@@ -53,7 +56,7 @@ def name_of(step: Step) -> str:
 
 
 def plain(value: object) -> str:
-    text = value if isinstance(value, str) else str(value)
+    text = value if isinstance(value, str) else dump(value).decode()
     return text[: 4 * ARGUMENT_CHARACTERS]
 
 
@@ -90,6 +93,11 @@ def asked_of(arguments: Mapping[str, Any]) -> list[Asked]:
         for one in (found if isinstance(found, list) else ())[:QUESTIONS]
         if isinstance(one, Mapping) and one.get("question")
     ]
+
+
+def _asked_in_short(asked: Asked) -> str:
+    labels = " · ".join(label for label, _ in asked.options)
+    return f"{asked.text} ({labels})" if labels else asked.text
 
 
 def _options(said: Any) -> list[tuple[str, str]]:

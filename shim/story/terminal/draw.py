@@ -12,7 +12,7 @@ from shim.core.reading.account import counted, printable
 from shim.core.reading.bounded import Bounded
 from shim.story.edits import DiffLine, edit_of
 from shim.story.remarks import remark
-from shim.story.steps import MAIN, TODO, known
+from shim.story.steps import MAIN, TODO, known, plainly_asked
 from shim.story.story import Change, Step, Story, text_of
 from shim.story.terminal.arguments import (
     ARGUMENT_CHARACTERS,
@@ -25,6 +25,7 @@ from shim.story.terminal.arguments import (
     name_of,
     one_line,
     plain,
+    shown,
     shown_call,
     whole,
 )
@@ -205,6 +206,8 @@ class Drawing:
 
     def _arguments(self, step: Step) -> tuple[list[str], list[str]]:
         """The lines of the main argument, and those of the others."""
+        if plainly_asked(step.input):
+            return [shown(step.input)], []
         first = next((name for name in MAIN if isinstance(step.input.get(name), str)), None)
         main = self._cut(step.input[first], ARGUMENT_LINES) if first else []
         others = [
@@ -269,7 +272,9 @@ class Drawing:
         # Its call stands right above in full, and the question itself where the person types.
         if self._paper.typed is None or self._last[0] != "call" or self._head != told:
             self._space("question", step)
-            what = "it asks you" if step.name == ASKS and self._asks else f"may it run {told}"
+            what = f"may it run {told}"
+            if step.name == ASKS and (self._asks or plainly_asked(step.input)):
+                what = "it asks you" if self._asks else shown(step.input)
             self._paper.line(Text("? ", style="yellow").append(what), self._indent(step))
         for line in whole(step) if self._asks else ():
             self._paper.line(line, self._indent(step) + INDENT)

@@ -12,6 +12,8 @@ from shim.story.story import Story
 from shim.story.terminal.arguments import ARGUMENT_CHARACTERS, shown
 from shim.story.terminal.draw import ARGUMENT_LINES, DIFF_LINES, OUTPUT_LINES, Drawing
 
+COLOUR = {"question": "Which colour?", "header": "Colour", "options": [{"label": "red"}, {"label": "blue"}]}
+
 
 def drawn(*events: Event, **options: Any) -> str:
     """What is drawn of events a second after each other."""
@@ -201,12 +203,22 @@ def test_a_session_that_does_nothing_is_drawn_as_nothing():
         ({"file_path": "/a", "limit": 3}, "/a"),
         ({"a": 1, "b": [2]}, "a=1, b=[2]"),
         ({"command": 7}, "command=7"),
+        ({"a": {"b": None, "c": [True, "ü"]}}, 'a={"b":null,"c":[true,"ü"]}'),
+        ({"questions": [COLOUR, {"question": "Sure?"}]}, "Which colour? (red · blue) Sure?"),
         ({}, ""),
         ({"command": "x" * 500}, "x" * ARGUMENT_CHARACTERS + f"… ({500 - ARGUMENT_CHARACTERS} more characters)"),
     ],
 )
 def test_arguments_are_one_line(arguments, expected):
     assert shown(arguments) == expected
+
+
+def test_what_a_call_asks_a_person_is_drawn_in_its_words():
+    came = rows(
+        said(call("c", "AskUserQuestion", questions=[COLOUR])), asked("q", "c", "AskUserQuestion", questions=[COLOUR])
+    )
+    assert came[:2] == ["● AskUserQuestion  Which colour? (red · blue)", "? Which colour? (red · blue)"]
+    assert "? may it run AskUserQuestion" in drawn(asked("q", "c", "AskUserQuestion", questions=[COLOUR], more=1))
 
 
 EDIT = {"old_string": "a", "new_string": "b"}
