@@ -57,7 +57,10 @@ def run(arguments: list[str]) -> None:
             sys.stdout.flush()  # here a failure can still be told
     except ShimError as error:
         _complain(str(error), error.hint)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as ended:
+        # click ends with 1 where a pipe breaks within it
+        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(0)  # a reader that has seen enough is not a failure
     except OSError as error:

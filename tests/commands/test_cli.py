@@ -39,6 +39,17 @@ def test_a_wrong_call_is_exit_2_and_no_traceback(shim, words):
     assert "Usage" in complaint and "Traceback" not in complaint
 
 
+@pytest.mark.parametrize("words", [("vendors",), ("bridge", "list"), ("sessions",), ("help", "bridge")])
+def test_a_reader_that_has_seen_enough_is_no_failure(box, words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = run_shim(words, env=box.environment(), cwd=box.cwd, stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.status, done.stderr) == (0, "")
+
+
 # -- translate --------------------------------------------------------------------------------------------------
 
 
