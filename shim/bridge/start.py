@@ -35,7 +35,6 @@ STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more i
 FILES = ("settings", "mcp_config", "system_prompt_file", "append_system_prompt_file", "shim_config")
 GOING_SECONDS = 12.0  # for a host that has said its end to be gone: a recording of it may be written for 10 s
 SOON_SECONDS = 0.2  # from the name of a socket to its first answer, where another process begins a host just now
-NAME_CHARACTERS = 80  # of a session that has no name of its own: the beginning of its prompt
 
 _started: list[int] = []  # hosts of ours, which become zombies when they end before us
 
@@ -243,6 +242,8 @@ def _listen(folder: str, held: Held) -> socket.socket:
 
 def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
     """The facts of a life that begins (background page, section 3)."""
+    from shim.core.bridge.session import name_of  # not for whoever only reads what stands here
+
     before, now = registry.read_facts(folder) or {}, int(time.time() * 1000)
     waits = wanted.prompt is None
     return {
@@ -251,7 +252,7 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
         "session": session,
         "cwd": wanted.cwd,
         "vendor": wanted.vendor or before.get("vendor", ""),
-        "name": wanted.name or before.get("name") or _name(wanted.prompt),
+        "name": wanted.name or before.get("name") or name_of(wanted.prompt or {}) or None,
         "created": before.get("created") or now,
         "started": now,
         "pid": None,
@@ -264,13 +265,6 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
         "driver": None,
         "version": __version__,
     }
-
-
-def _name(prompt: Mapping[str, Any] | None) -> str | None:
-    content = prompt.get("content") if prompt else None
-    if isinstance(content, list):
-        content = next((one.get("text") for one in content if isinstance(one, dict) and one.get("text")), None)
-    return " ".join(content.split())[:NAME_CHARACTERS] or None if isinstance(content, str) else None
 
 
 def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str]) -> int:

@@ -10,7 +10,7 @@ from shim.core.bridge.frames import RefusedError, frame
 from shim.core.bridge.log import HEARD, NOTED, Entry, Record
 from shim.core.bridge.questions import Questions, denial
 from shim.core.bridge.requests import Ask, Asks, Request, Requests
-from shim.core.bridge.session import Ceilings, Session, Situation
+from shim.core.bridge.session import Ceilings, Session, Situation, name_of
 from shim.core.claude.messages import read_line
 from shim.core.claude.permissions import UNASKED
 from shim.core.reading.bounded import Bounded
@@ -94,6 +94,8 @@ class Conversation:
         most = self.session.frame_bytes
         if len(self.waiting) >= WAITING or (self.waiting and sum(self.waiting.values()) + len(data) > most):
             raise RefusedError("too-many", f"{len(self.waiting)} messages wait for their turn already; send it later")
+        if not self.session.name:
+            self.session = self.session._replace(name=name_of(message))
         self.waiting[uuid] = len(data)
         self.record(HEARD, data)
         self.commands.append(Tell(data + b"\n"))
@@ -197,15 +199,19 @@ class Conversation:
 
     def changed(self) -> None:
         """Tell whoever wants to know, if the state or the driver is another one; of the detail alone `later`."""
-        facts = {**self.facts(), "driver": self.roles.name}
+        facts = self._kept()
         if {**facts, "detail": self._facts.get("detail")} != self._facts:
             self._tell_facts(facts)
 
     def later(self) -> None:
         """Tell of a detail that changed: once a second, not with every call."""
-        facts = {**self.facts(), "driver": self.roles.name}
+        facts = self._kept()
         if facts != self._facts:
             self._tell_facts(facts)
+
+    def _kept(self) -> dict[str, Any]:
+        """What `host.json` keeps of what is true now."""
+        return {**self.facts(), "driver": self.roles.name, "name": self.session.name or None}
 
     def _tell_facts(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts

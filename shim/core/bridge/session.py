@@ -11,6 +11,7 @@ from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES
 
 DETAIL_CHARACTERS = 200
+NAME_CHARACTERS = 80  # of a session that was given no name: the beginning of its first message
 STARTING = "starting…"
 SEND_TO_START = "send a prompt to start"
 SEND_TO_GO_ON = "send a prompt to go on"
@@ -136,6 +137,14 @@ class Ceilings:
         """Nothing runs or waits any more that was asked for under what is gone; whether that changes anything."""
         gone, self._gone = self._gone, NOTHING
         return gone != NOTHING
+
+
+def name_of(message: Mapping[str, Any]) -> str:
+    """The name of a session that was given none, by its first message."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = next((one.get("text") for one in content if isinstance(one, dict) and one.get("text")), None)
+    return " ".join(content.split())[:NAME_CHARACTERS] if isinstance(content, str) else ""
 
 
 def brief(text: object) -> str:

@@ -40,6 +40,19 @@ def test_a_client_is_welcomed_with_what_is_true_now():
     }  # fmt: skip
 
 
+def test_a_session_without_a_name_is_called_as_its_first_message_begins():
+    play = Play()
+    play.join(1)
+    for words in ("make the\ntests pass", "and now the docs"):
+        play.say(1, "message", id=words, message=user(words))
+    assert play.facts["name"] == "make the tests pass"
+    assert of_kind(play.join(2), "welcome")[0]["name"] == "make the tests pass"
+    named = Play(name="job")
+    named.join(1)
+    named.say(1, "message", id="1", message=user("hi"))
+    assert named.facts["name"] == "job"
+
+
 def test_what_was_said_before_comes_from_the_log_and_then_what_is_said_now():
     play = Play()
     play.said(*[SAID] * 3)
