@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import os
+import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ BACKLOG = 2048  # connections that wait to be taken; those beyond try again afte
 KEEP_ALIVE_SECONDS = 5
 HANDSHAKE_SECONDS = 10.0  # of TLS, before which a connection is none of those that are counted
 END_SECONDS = 1  # for open streams at the end; browsers come back by themselves
+HOST_NAME = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -88,6 +90,12 @@ def check(endpoint: Endpoint) -> None:
             "--behind-proxy needs to know the name under which browsers come",
             hint="give --name, such as --name shim.example.org",
         )
+    for name in place.names:
+        if not HOST_NAME.fullmatch(name):
+            raise FrontendError(
+                f"--name {name!r} is no name of a host",
+                hint="it is what stands between https:// and the next slash, such as shim.example.org or box:8421",
+            )
 
 
 def names_of(endpoint: Endpoint, port: int) -> Names:

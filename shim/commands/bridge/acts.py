@@ -93,7 +93,7 @@ def answer_question(
     if behavior not in DECISIONS or len(named) > 1:
         raise typer.BadParameter("give `allow` or `deny`, and before it at most one question", param_hint="ANSWER")
     if behavior == "deny" and (given or always):
-        raise typer.BadParameter("--input and --always belong to `allow`", param_hint="--input")
+        raise typer.BadParameter("it belongs to `allow`", param_hint="--input" if given else "--always")
     if behavior == "allow" and message:
         raise typer.BadParameter("it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message")
     changed = _input(given) if given else None

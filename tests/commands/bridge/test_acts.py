@@ -163,7 +163,9 @@ def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
     ],
 )
 def test_a_wrong_call_is_refused_before_anything_is_looked_for(desk, words):
-    assert desk.shim("bridge", *words).status == 2
+    done = desk.shim("bridge", *words)
+    assert done.status == 2
+    assert all(f"Invalid value for {word}:" in done.stderr for word in words if word.startswith("--"))
 
 
 @pytest.mark.parametrize("words", [("answer", "x", "allow"), ("say", "x", "hi"), ("stop", "x")])
