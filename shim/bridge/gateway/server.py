@@ -90,7 +90,7 @@ def check(endpoint: Endpoint) -> None:
             "--behind-proxy needs to know the name under which browsers come",
             hint="give --name, such as --name shim.example.org",
         )
-    for name in place.names:
+    for name in endpoint.names:
         if not HOST_NAME.fullmatch(name):
             raise FrontendError(
                 f"--name {name!r} is no name of a host",

@@ -45,13 +45,13 @@ def test_a_proxy_needs_a_name_and_a_certificate_its_key():
 @pytest.mark.parametrize("name", ["https://box.example", "box.example/", "a/b", "", "box example", "[::1", "box:x"])
 def test_what_is_no_name_of_a_host_is_refused_with_a_sentence(name):
     with pytest.raises(FrontendError, match="is no name of a host") as raised:
-        check(Place(names=("box.example", name)))
+        check(Endpoint(names=("box.example", name)))
     assert "between https:// and the next slash" in raised.value.hint
 
 
 @pytest.mark.parametrize("name", ["box.example", "Box", "box.example:8421", "10.0.0.5", "[fd00::1]", "[fd00::1]:8421"])
 def test_a_name_of_a_host_has_its_port_if_it_is_another_one(name):
-    check(Place(names=(name,)))
+    check(Endpoint(names=(name,)))
 
 
 def test_on_this_machine_it_answers_to_the_names_of_this_machine():
