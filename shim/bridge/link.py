@@ -27,6 +27,7 @@ from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 
 WELCOME_SECONDS = 30.0  # for a host that is only being started on a busy machine
 ANSWER_SECONDS = 10.0  # for a host that is up, whatever it is asked
+LEAVE_SECONDS = 1.0  # for a host to hear that who drove has left, or it would refuse who speaks next
 FULL = " clients are connected already"  # how a host's word ends that lets nobody else in
 SILENT = "does not answer"
 FRAME_BYTES = 2 * INBOUND_BYTES  # of a host's frame: a line, and what stands around it
@@ -127,7 +128,15 @@ class Link:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, e: object, trace: TracebackType | None) -> None:
-        self.close()
+        import anyio
+
+        try:
+            with anyio.move_on_after(LEAVE_SECONDS):
+                if self._leaves():
+                    async for _ in self:
+                        pass
+        finally:
+            self.close()
 
     # -- for a command ------------------------------------------------------------------------------------
 
@@ -178,7 +187,19 @@ class Link:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: object, trace: TracebackType | None) -> None:
-        self.close()
+        try:
+            for _ in self.frames(LEAVE_SECONDS) if self._leaves() else ():
+                pass
+        finally:
+            self.close()
+
+    def _leaves(self) -> bool:
+        """Say that nothing more comes; whether the host closes the connection for that, and it matters when."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            return False
+        return self.role == DRIVE
 
     def fileno(self) -> int:
         """The descriptor, to wait for frames beside other things."""

@@ -298,6 +298,7 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
         for link in links:
             link.close()
     assert told == list(range(1, len(told) + 1)) and len(told) > 3000
+    hosts.wait_until(one, lambda now: now.facts["driver"] is None)
     heard = ask_once(one.session, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye" and hosts.ended(one).facts["state"] == "done"
     with lock.dead(one.folder) as dead:

@@ -1,6 +1,7 @@
 """Who cannot be let in by a host that lives: it is never called dead, and nobody is told to begin it again."""
 
 import os
+import sys
 from functools import partial
 
 import anyio
@@ -8,13 +9,14 @@ import pytest
 from box import PATIENCE
 
 from shim.bridge import link as links
-from shim.bridge import lock, registry, sockets
+from shim.bridge import lock, registry, sockets, start
 from shim.bridge.link import HostGoneError, NoAnswerError, ask_once, connect, connect_blocking
 from shim.core.bridge.frames import frame
 
 pytestmark = pytest.mark.anyio
 
 SESSION = "0123abcd-0000-4000-8000-000000000001"
+MESSAGE = {"kind": "message", "message": {"role": "user", "content": "hi"}}
 
 
 @pytest.fixture
@@ -63,6 +65,29 @@ def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts)
     with os.fdopen(held.descriptor), pytest.raises(HostGoneError, match="there is no qwen") as gone:
         connect_blocking(SESSION, hosts.environment)
     assert "respawn" in gone.value.hint
+
+
+HEARS_LATE = """
+import sys, anyio
+from shim.bridge.host import door
+read = door._read
+async def late(link):
+    chunk = await read(link)
+    await anyio.sleep(0 if chunk else 0.3)
+    return chunk
+door._read = late
+from shim.bridge.host.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hosts, monkeypatch):
+    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HEARS_LATE])
+    one = hosts.start()
+    for _ in range(2):
+        assert ask_once(one.session, [MESSAGE], hosts.environment)[-1]["kind"] != "refused"
+        async with await connect(one.session, hosts.environment) as link:
+            assert link.welcome["driver"] == link.welcome["client"]
 
 
 def _full(listening, connect_to, folder, _):

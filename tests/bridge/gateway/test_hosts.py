@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -14,11 +15,12 @@ from box import PATIENCE, ndjson, start_shim
 from hosting_box import HostingBox
 from web import Endpoint, Told, Web, ask_at, stream_at
 
-from shim.bridge import lock
+from shim.bridge import lock, start
 from shim.bridge.gateway.hosts import LocalHosts
 from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.link import connect_blocking
 from shim.bridge.start import respawn
+from tests.bridge.test_link import HEARS_LATE
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
 STAYS = ["hear", "never"]
@@ -166,7 +168,7 @@ def test_who_drives_at_the_terminal_is_named_and_displaced(real, living, box):
             refused = real.post(f"{path}/messages", {"text": "two"})
             assert (refused.status, refused.json["driver"]) == (409, "terminal")
             assert real.post(f"{path}/messages", {"text": "two", "take": True}).status == 200
-            assert living.until(terminal, "driver")["client"] == "web"
+            assert living.until(terminal, "driver")["client"].startswith("web")
             until(stream, "totals", turns=2)
 
 
@@ -182,6 +184,14 @@ def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, living, 
         "one",
         "two",
     ]
+
+
+def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(real, living, box, monkeypatch):
+    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HEARS_LATE])
+    living.vendor(*TWO_TURNS)
+    path = begin(real, box, "one")
+    assert real.post(f"{path}/answers", {"question": "none", "behavior": "deny"}).status == 404
+    assert [real.post(f"{path}/messages", {"text": "two"}).status for _ in range(2)] == [200, 200]
 
 
 def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(real, living, box):
