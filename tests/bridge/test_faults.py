@@ -96,8 +96,10 @@ def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(host
         assert held.never_or_gone(), "a process of the vendor's is left"
 
 
-def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, hosts, chatty):
-    one, _ = chatty(2000)
+def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, hosts):
+    child = box.fake(HELLO, ["hear", "go"], ["out", ndjson(INIT)], ["repeat", ndjson(SAYS), 100], ["hang"])
+    hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
+    one = hosts.start("go")
     with hosts.link(one, partial=False) as link:
         until(link, "line", number=20)
     killed = kill(hosts, one)
