@@ -67,8 +67,9 @@ def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts)
     assert "respawn" in gone.value.hint
 
 
+# A host that hears a moment later than others that somebody has left.
 HEARS_LATE = """
-import sys, anyio
+import anyio
 from shim.bridge.host import door
 read = door._read
 async def late(link):
@@ -76,13 +77,12 @@ async def late(link):
     await anyio.sleep(0 if chunk else 0.3)
     return chunk
 door._read = late
-from shim.bridge.host.__main__ import main
-sys.exit(main(sys.argv[1:]))
 """
+RUNS = "import sys; from shim.bridge.host.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
 
 async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hosts, monkeypatch):
-    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HEARS_LATE])
+    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS])
     one = hosts.start()
     for _ in range(2):
         assert ask_once(one.session, [MESSAGE], hosts.environment)[-1]["kind"] != "refused"

@@ -65,11 +65,8 @@ class Joining:
         signals.started = True
 
         async def conversation() -> int:
-            link = await self._greeted()
-            try:
+            async with await self._greeted() as link:
                 return await self._converse(link, signals, prompt, source)
-            finally:
-                link.close()
 
         return anyio.run(conversation)
 

@@ -8,15 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+from textwrap import indent
 
 import pytest
 from box import ASK, STREAM, ndjson, run_shim
 from hosting_box import HostingBox
 
 from shim.bridge import registry
-from shim.bridge.link import connect_blocking
+from shim.bridge.link import ask_once, connect_blocking
 from shim.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
+from tests.bridge.test_link import HEARS_LATE
 from tests.conversation.test_conversation import CONVERSE, U, request, responses, results, user
 from tests.conversation.test_two_way import (
     ASKING,
@@ -77,6 +79,15 @@ def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_sta
     assert [line["type"] for line in done.lines] == ["system", "assistant", "result"]
     assert done.result["result"] == "First." and done.init["session_id"] == one.session
     assert one.alive
+
+
+def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(living, tmp_path):
+    only = 'import sys\nif any("bridge.host" in word for word in sys.orig_argv):\n'
+    (tmp_path / "sitecustomize.py").write_text(only + indent(HEARS_LATE, "    "))
+    living.environment["PYTHONPATH"] = str(tmp_path)
+    one, _ = begun(living)
+    heard = ask_once(one.session, [{"kind": "mode", "mode": "plan"}], living.variables)
+    assert heard[-1]["kind"] != "refused", heard
 
 
 def test_the_short_id_resumes_a_session_as_its_uuid_does(living):
