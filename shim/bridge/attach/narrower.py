@@ -6,6 +6,7 @@ from shim.conversation.invocation import mode_of
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import rooted, rooted_rules
 from shim.core.claude.argv.words import flag_name
+from shim.core.policy.paths import rooted_rule
 from shim.core.policy.rules import Rule, read_rules
 from shim.core.policy.sources import NARROWEST_FIRST, Settled, rank
 from shim.core.reading.typed import Any, NamedTuple
@@ -146,10 +147,8 @@ def _more(rules: tuple[Rule, ...], known: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 def _text(rule: Rule) -> str:
     """A rule as words that mean the same in the session's folder."""
-    content = rule.content
-    if content is not None and rule.base and content.startswith("/") and not content.startswith("//"):
-        return f"{rule.tool}(/{rule.base}{content})"
-    return str(rule)
+    absolute = rule.base and (rule.content or "").startswith("/")  # relative ones are about the session's folder
+    return str(rooted_rule(rule, rule.base)) if absolute else str(rule)
 
 
 def _unheeded(asked: Invocation, known: Invocation) -> tuple[str, ...]:

@@ -43,6 +43,8 @@ def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
     found = less(settled=Settled(deny=rules[:1], ask=rules[1:]))
     assert found == Narrower(deny=("Read(//home/me/secret/**)",), ask=("Bash",), sources=("--settings",))
     assert less(settled=Settled(ask=rules), known_settled=Settled(ask=rules)) == Narrower()
+    odd = read_rules(["Edit(/x/*)", "Read(//a)", "Edit(y)"], "/w/[slug]", "settings")
+    assert less(settled=Settled(deny=odd)).deny == ("Edit(//w/\\[slug]/x/*)", "Read(//a)", "Edit(y)")
 
 
 def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_about():
