@@ -12,6 +12,7 @@ PROTECTED = word_set("""
     .zprofile .zshenv .zlogin .gitconfig .gitmodules .mcp.json .claude.json .ripgreprc .envrc .npmrc .yarnrc
     .pre-commit-config.yaml .qwen .gemini .codex .opencode opencode.json opencode.jsonc
 """)
+OURS = ("/.config/shim/", "/.local/state/shim/")  # our settings, and the flags with which sessions go on
 
 
 class Place(NamedTuple):
@@ -56,7 +57,8 @@ class Place(NamedTuple):
 
     def protected(self, path: str) -> bool:
         """Whether a file makes programs run, or gives permissions."""
-        return any(not PROTECTED.isdisjoint(name.lower().split("/")) for name in self.spellings(path))
+        names = [f"{name.lower()}/" for name in self.spellings(path)]
+        return any(any(own in name for own in OURS) or not PROTECTED.isdisjoint(name.split("/")) for name in names)
 
 
 def below(path: str, folder: str) -> bool:
