@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from shim.core.errors import FrontendError
-from shim.core.policy.acts import CHANGERS, READERS, SHELL
+from shim.core.policy.acts import CHANGERS, READERS, SHELL_TOOLS, SHOWS_BELOW
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place, below
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import read_rule
+from shim.core.policy.rules import WHOLE, read_rule
 from shim.core.policy.suggestions import INTERACTIVE
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
@@ -124,7 +124,8 @@ def decided(
     decision: dict[str, Any] = {"behavior": "allow", **({"updatedInput": given} if given is not None else {})}
     if always and request:
         # With another input the rule is about what runs, not about what was asked.
-        question = question_of("", request if given is None else {**request, "input": given}, cwd)
+        ran = request if given is None else {**request, "input": given, "permission_suggestions": None}
+        question = question_of("", ran, cwd)
         if not question.always:
             raise FrontendError("no rule is known that would allow just what is asked", hint="leave always out")
         decision["updatedPermissions"] = list(question.always)
@@ -166,6 +167,8 @@ def _rules(suggestion: Any) -> list[dict[str, str]]:
         name, content = (rule.get("toolName"), rule.get("ruleContent")) if isinstance(rule, Mapping) else (None, None)
         if not isinstance(name, str) or not isinstance(content, str | None) or name in READERS or name in CHANGERS:
             return []
+        if name in SHELL_TOOLS and content in WHOLE:  # any command
+            return []
         found.append({"toolName": name} | ({"ruleContent": content} if content else {}))
     return found
 
@@ -185,17 +188,21 @@ def granting_rule(tool: str, arguments: Mapping[str, Any], cwd: str) -> str | No
 
 
 def _candidates(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str]:
-    if tool == SHELL:
+    if tool in SHELL_TOOLS:
         command = arguments.get("command")
         exact = isinstance(command, str) and not set(command) & set("*\n")  # a star would allow more than this command
-        return [f"{SHELL}({command})"] if exact else []
+        return [f"{tool}({command})"] if exact else []
     path = next(
         (value for key in ("file_path", "notebook_path", "path") if isinstance(value := arguments.get(key), str)), ""
     )
     if tool in CHANGERS or tool in READERS:
         kind = "Edit" if tool in CHANGERS else "Read"
         path = posixpath.normpath(posixpath.join(cwd, path))
-        return [f"{kind}(./**)"] if below(path, cwd) else [f"{kind}(/{path})"] if not set(path) & set("*?[!\\") else []
-    url = arguments.get("url")
-    host = urlsplit(url).hostname if tool == "WebFetch" and isinstance(url, str) else None
-    return [f"WebFetch(domain:{host})"] if host else [tool]
+        # A rule about a folder is about all files below, of which a list shows none.
+        wider = set(path) & set("*?[!\\") or (tool != SHOWS_BELOW and os.path.isdir(path))
+        return [f"{kind}(./**)"] if below(path, cwd) else [] if wider else [f"{kind}(/{path})"]
+    if tool == "WebFetch":
+        url = arguments.get("url")
+        host = urlsplit(url).hostname if isinstance(url, str) else None
+        return [f"WebFetch(domain:{host})"] if host else []
+    return [tool]

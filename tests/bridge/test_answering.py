@@ -23,6 +23,11 @@ from shim.core.errors import FrontendError
         ("Write", {"file_path": "/repo/.git/config"}, None),  # no rule allows it
         ("Read", {"file_path": "/etc/hosts"}, "Read(//etc/hosts)"),
         ("WebFetch", {"url": "https://a.example/x"}, "WebFetch(domain:a.example)"),
+        ("WebFetch", {"url": "file:///etc/hosts"}, None),
+        ("Monitor", {"command": "tail -f x"}, None),  # of any command
+        ("LS", {"path": "/etc"}, None),  # of all that is below
+        ("Glob", {"path": "/etc", "pattern": "*"}, None),
+        ("Grep", {"path": "/etc", "pattern": "x"}, "Read(//etc)"),
         ("mcp__s__t", {"x": 1}, "mcp__s__t"),
         ("Write", {"file_path": 3}, None),
     ],
@@ -66,7 +71,8 @@ RULE = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash", 
     [
         FOLDER, MODE, {**RULE, "behavior": "deny"}, {**RULE, "rules": "Bash"}, {**RULE, "rules": [None]},
         {**RULE, "rules": [{"toolName": "Read", "ruleContent": "//etc/**"}]}, {"type": "new"}, ["addRules"], None,
-        {**RULE, "rules": [{"toolName": "Bash", "ruleContent": 1}]},
+        {**RULE, "rules": [{"toolName": "Bash", "ruleContent": 1}]}, {**RULE, "rules": [{"toolName": "Bash"}]},
+        {**RULE, "rules": [{"toolName": "Monitor", "ruleContent": "*"}]},
     ],
 )  # fmt: skip
 def test_always_widens_no_folder_and_no_mode(suggested):
@@ -128,6 +134,13 @@ def test_an_answer_in_words_is_one_decision_at_every_door(request_, words, decis
         (ASKED, "deny", {"given": {}}, "belong to `allow`"),
         (FORM, "allow", {"always": True}, "cannot be answered for always"),
         ({**ASKED, "input": {"command": "rm *"}}, "allow", {"always": True}, "no rule is known"),
+        # What the agent suggests is about what it asked.
+        (
+            {**ASKED, "permission_suggestions": [RULE]},
+            "allow",
+            {"always": True, "given": {"command": "ls *"}},
+            "no rule",
+        ),
     ],
 )
 def test_words_that_do_not_go_together_are_no_answer(request_, behavior, words, why):
