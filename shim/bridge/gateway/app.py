@@ -70,11 +70,11 @@ from starlette.routing import Route
 from shim import __version__, vendors
 from shim.bridge.gateway import acts
 from shim.bridge.gateway.drawing import clean
-from shim.bridge.gateway.gate import App, Gate, Names, Receive, Refused, Scope, Send, Visitor, set_cookie
+from shim.bridge.gateway.gate import App, Gate, Names, Refused, Visitor, set_cookie
 from shim.bridge.gateway.hosts import Hosts, NewSession
 from shim.bridge.gateway.limits import Limits
 from shim.bridge.gateway.openapi import document
-from shim.bridge.gateway.streams import Drawn, EventStream, Teller, cursor_of
+from shim.bridge.gateway.streams import Drawn, Ended, EventStream, Teller, cursor_of
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
@@ -189,25 +189,25 @@ class Gateway:
     async def session(self, request: Request) -> Response:
         return _json(_shown(await self._found(request)))
 
-    async def events(self, request: Request) -> "Ended | Stream":
+    async def events(self, request: Request) -> "Ended | EventStream":
         """The lines of a session."""
         return await self._stream(request, Teller)
 
-    async def steps(self, request: Request) -> "Ended | Stream":
+    async def steps(self, request: Request) -> "Ended | EventStream":
         """The drawn steps of a session."""
         last = request.query_params.get("last", str(LAST))
         if not last.isascii() or not last.isdigit() or int(last[:9]) > MOST_STEPS:
             raise Refused(400, f"`last` must be a number up to {MOST_STEPS:,}")
         return await self._stream(request, lambda cursor: Drawn(cursor, int(last)))
 
-    async def _stream(self, request: Request, teller: Callable[[Cursor | None], Teller]) -> "Ended | Stream":
+    async def _stream(self, request: Request, teller: Callable[[Cursor | None], Teller]) -> "Ended | EventStream":
         found = await self._found(request)
         cursor = cursor_of(request.headers.get("last-event-id") or request.query_params.get("after", ""))
         if cursor is not None and not found["alive"] and self._hosts.seen(found["session"], cursor):
             return Ended()
         visitor = _visitor(request)
-        stream = EventStream(self._hosts, found["session"], teller(cursor), visitor.still)
-        return Stream(stream, self._limits, visitor.role)
+        place = self._limits.stream(visitor.role)
+        return EventStream(self._hosts, found["session"], teller(cursor), visitor.still, place)
 
     async def begin(self, request: Request) -> Response:
         """Another session."""
@@ -257,29 +257,6 @@ class Gateway:
         if len(found) != 1:
             raise Refused(404 if not found else 409, "there is no such session" if not found else "give the whole id")
         return found[0]
-
-
-class Ended:
-    """The answer to who has seen all of a session that has ended: a browser does not come back."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-
-class Stream:
-    """A stream within the number of those that may be open."""
-
-    def __init__(self, stream: EventStream, limits: Limits, role: str) -> None:
-        self._stream = stream
-        self._limits = limits
-        self._role = role
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and give the place back."""
-        with self._limits.stream(self._role):
-            await self._stream(scope, receive, send)
-        await send({"type": "http.response.body", "body": b""})
 
 
 def _visitor(request: Request) -> Visitor:

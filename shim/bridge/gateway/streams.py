@@ -6,6 +6,7 @@ id of the last event that it saw, and goes on behind it.
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import anyio
@@ -181,20 +182,42 @@ class Drawn(Teller):
         yield event("synced", orjson.dumps(frame.facts))
 
 
+class Ended:
+    """The answer to who has seen all of a session that has ended: a browser does not come back."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
 class EventStream:
     """The response with a stream: an ASGI application for one request.
 
-    `still` says whether the visitor's token is good; it is asked at every beat and before every write.
+    `still` says whether the visitor's token is good; it is asked at every beat and before every write. `place` is one
+    among the streams that may be open; Refused where there is none.
     """
 
-    def __init__(self, hosts: Hosts, session: str, teller: Teller, still: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        hosts: Hosts,
+        session: str,
+        teller: Teller,
+        still: Callable[[], bool],
+        place: AbstractContextManager[None],
+    ) -> None:
         self._hosts = hosts
         self._session = session
         self._teller = teller
         self._still = still
+        self._place = place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer until the browser goes, the host goes, or the token is replaced; the last word is the caller's."""
+        """Answer until the browser goes, the host goes, the token is replaced, or the server ends."""
+        with self._place:
+            await self._answer(receive, send)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _answer(self, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
