@@ -14,7 +14,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -64,18 +64,20 @@ class NoAnswerError(MachineError):
 class Link:
     """One connection, once the host has said welcome."""
 
-    def __init__(
-        self, session: str, socket_: socket.socket, role: str, hello: Mapping[str, Any], pid: int | None = None
-    ) -> None:
+    def __init__(self, session: str, socket_: socket.socket, hello: Mapping[str, Any], pid: int | None = None) -> None:
         self.session = session
         self.pid = pid  # None while the host is being started
         self.welcome: Mapping[str, Any] = {}
-        self.role = role
         self._hello = hello
         self._socket = socket_
         self._splitter = LineSplitter(FRAME_BYTES)
         self._heard = deque[dict[str, Any]]()
         self.ended = False  # the host has closed the connection
+
+    @property
+    def patience(self) -> float:
+        """The seconds for a welcome."""
+        return WELCOME_SECONDS if self.pid is None else ANSWER_SECONDS
 
     # -- for a loop ---------------------------------------------------------------------------------------
 
@@ -243,12 +245,8 @@ async def connect(
     HostGoneError where there is none, NoAnswerError for one that lets us not in.
     `hello` are other keys of the first frame: client, replay, partial, knows.
     """
-    link = _connected(session, environment, role, after, hello)
-    try:
-        await link._greet(_patience(link))
-    except BaseException as error:
-        link.close()
-        raise _reasoned(error, session, environment) from None
+    with _let_in(session, environment, role, after, hello) as link:
+        await link._greet(link.patience)
     return link
 
 
@@ -262,12 +260,8 @@ def connect_blocking(
     **hello: Any,
 ) -> Link:
     """The same for a command, which may have less patience."""
-    link = _connected(session, environment, role, after, hello)
-    try:
-        link._greet_blocking(_patience(link) if seconds is None else seconds)
-    except BaseException as error:
-        link.close()
-        raise _reasoned(error, session, environment) from None
+    with _let_in(session, environment, role, after, hello) as link:
+        link._greet_blocking(link.patience if seconds is None else seconds)
     return link
 
 
@@ -304,9 +298,11 @@ def ask_once(
     return heard
 
 
-def _connected(
+@contextmanager
+def _let_in(
     session: str, environment: Mapping[str, str], role: str, after: Cursor | None, hello: Mapping[str, Any]
-) -> Link:
+) -> Iterator[Link]:
+    """A connection, in whose context the host is greeted; what goes wrong with that is said with its reason."""
     one = registry.look_up(session, environment)
     pid = None if one is None else one.facts["pid"]
     try:
@@ -317,12 +313,12 @@ def _connected(
         raise _reasoned(HostGoneError(session, getattr(error, "strerror", "") or ""), session, environment) from None
     cursor = None if after is None else after._asdict()
     first = {"kind": "hello", "protocol": PROTOCOL, "client": f"shim {os.getpid()}", "role": role, "after": cursor}
-    return Link(session, socket_, role, {**first, "knows": KNOWS, **hello}, pid)
-
-
-def _patience(link: Link) -> float:
-    """The time for a welcome."""
-    return WELCOME_SECONDS if link.pid is None else ANSWER_SECONDS
+    link = Link(session, socket_, {**first, "knows": KNOWS, **hello}, pid)
+    try:
+        yield link
+    except BaseException as error:
+        link.close()
+        raise _reasoned(error, session, environment) from None
 
 
 def _reasoned(error: BaseException, session: str, environment: Mapping[str, str]) -> BaseException:

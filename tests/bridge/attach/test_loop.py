@@ -16,7 +16,7 @@ from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.own_turns import Wants
 from shim.bridge.link import Link, NoAnswerError
 from shim.channels.stdout import Output
-from shim.core.bridge.frames import DRIVE, frame, line_frame
+from shim.core.bridge.frames import frame, line_frame
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +76,7 @@ class Joined:
         self.host, self.theirs, self.stdout, self.status = Host(theirs), theirs, Stdout(), None
         self.frontend = Frontend(Wants(), SESSION, iter(map(str, range(100))).__next__, asked=True)
         self.frontend.framed({**WELCOME, "knows": ["accepted"]})
-        self.link = Link(SESSION, ours, DRIVE, {}, pid=4711)
+        self.link = Link(SESSION, ours, {}, pid=4711)
         output = Output("stream-json", verbose=True, stdout=self.stdout)
         self.loop = AttachLoop(self.frontend, self.link, output, prompt=prompt, source=None, ends=False)
 
@@ -158,7 +158,7 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
     frontend = Frontend(Wants(), SESSION, iter(map(str, range(100))).__next__, asked=True)
     frontend.framed(WELCOME)
     output = Output("text", verbose=False, stdout=stdout)
-    link, status = Link(SESSION, ours, DRIVE, {}), None
+    link, status = Link(SESSION, ours, {}), None
     ending = AttachLoop(frontend, link, output, prompt="hi", source=None, ends=True)
 
     async def run():
