@@ -20,7 +20,7 @@ from typing import Any
 
 from shim.bridge import registry, sockets
 from shim.channels.stamps import fresh_uuid
-from shim.core.bridge.frames import DRIVE, KNOWS, PROTOCOL, Cursor, FrameError, frame, read_frame, said_line
+from shim.core.bridge.frames import DRIVE, FULL, KNOWS, PROTOCOL, Cursor, FrameError, frame, read_frame, said_line
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.ids import short_id
 from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
@@ -28,7 +28,6 @@ from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 WELCOME_SECONDS = 30.0  # for a host that is only being started on a busy machine
 ANSWER_SECONDS = 10.0  # for a host that is up, whatever it is asked
 LEAVE_SECONDS = 1.0  # for a host to hear that who drove has left, or it would refuse who speaks next
-FULL = " clients are connected already"  # how a host's word ends that lets nobody else in
 SILENT = "does not answer"
 FRAME_BYTES = 2 * INBOUND_BYTES  # of a host's frame: a line, and what stands around it
 CHUNK_BYTES = 256 * 1024

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from shim.bridge import answering
+from shim.core.claude.permissions import ELICITATION, QUESTION
 from shim.core.reading.account import printable
 from shim.story.export.html import drawn
 from shim.story.export.sheets import Exported, Sheet
@@ -123,7 +124,7 @@ def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, An
     given = request.get("input")
     arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     difference = printable(diff_of(tool, arguments, None, context=WHOLE))
-    asked = arguments.get("questions") if tool == "AskUserQuestion" else None
+    asked = arguments.get("questions") if tool == QUESTION else None
     said = said_by_diff(tool, arguments) if difference else frozenset()
     given = {"url": request["url"]} if request.get("url") else () if asked and plainly_asked(arguments) else arguments
     left = [(key, value) for key, value in dict(given).items() if key not in said]
@@ -132,7 +133,7 @@ def question_of(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, An
         fields.append(("…", _text(dict(left[FIELDS:]))))
     told = {
         "question": name,
-        "kind": "ask" if asked else "elicitation" if request.get("subtype") == "elicitation" else "permission",
+        "kind": "ask" if asked else ELICITATION if request.get("subtype") == ELICITATION else "permission",
         "tool": printable(tool),
         "main": _text(next((arguments[key] for key in MAIN if isinstance(arguments.get(key), str)), "")),
         "fields": fields,

@@ -11,7 +11,7 @@ from shim.bridge.host.ends import HubSource
 from shim.bridge.host.runner import Connection, HubRunner
 from shim.channels.mcp.socket_folder import same_user
 from shim.channels.raw_output import tell
-from shim.core.bridge.frames import frame
+from shim.core.bridge.frames import FULL, frame
 from shim.core.reading.lines import LineSplitter
 from shim.state.files import aside_for
 
@@ -20,7 +20,6 @@ HELLO_SECONDS = 10.0  # for a client's first frame, so that nobody holds a place
 HELLO_BYTES = 64 * 1024  # of the first frame
 CHUNK_BYTES = 64 * 1024
 PAUSE_SECONDS = 0.2  # where nobody can be let in, for lack of descriptors: who waits outside is still there
-FULL = f"{CONNECTIONS} clients are connected already"
 
 
 class Door:
@@ -54,7 +53,7 @@ class Door:
             return
         connection = Connection(next(self._numbers), peer)
         if len(self._runner.connections) >= CONNECTIONS:
-            connection.say(frame("bye", reason=FULL))  # which an empty socket takes
+            connection.say(frame("bye", reason=f"{CONNECTIONS}{FULL}"))  # which an empty socket takes
             peer.close()
             return
         self._runner.joined(connection)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shim.core.bridge.client import Client, Item
 from shim.core.bridge.commands import Command, Drop, Read
-from shim.core.bridge.frames import Hello, frame, line_frame
+from shim.core.bridge.frames import FULL, Hello, frame, line_frame
 from shim.core.bridge.log import Entry
 from shim.core.bridge.open_block import OpenBlock
 from shim.core.bridge.questions import Outcome, Question, Questions
@@ -57,7 +57,7 @@ class Audience:
     def join(self, number: int, now: float) -> Client:
         client = self.clients[number] = Client(number, now)
         if len(self.clients) > CLIENTS:
-            self.drop(client, f"{CLIENTS} clients are connected already")
+            self.drop(client, f"{CLIENTS}{FULL}")
         return client
 
     def admit(self, client: Client, hello: Hello) -> None:

@@ -59,6 +59,7 @@ DRIVE, WATCH = "drive", "watch"
 ID_CHARACTERS = 200  # of an id; a longer one is refused, because the last ids are kept
 NAME_CHARACTERS = 64  # of a client's name
 LINE = b',"line":'
+FULL = " clients are connected already"  # how the reason of a `bye` ends that lets nobody else in, behind how many
 
 
 class Cursor(NamedTuple):

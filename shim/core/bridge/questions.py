@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shim.core.bridge.frames import RefusedError, frame
-from shim.core.claude.permissions import UNANSWERED
+from shim.core.claude.permissions import ELICITATION, UNANSWERED
 from shim.core.policy.policy import BYPASS
 from shim.core.reading.bounded import Bounded
 
-ASKING = ("can_use_tool", "elicitation")  # the control requests that a person answers
+ASKING = ("can_use_tool", ELICITATION)  # the control requests that a person answers
 OPEN = 1000  # questions at once; the conversation asks no more
 SETTLED = 1000  # that are remembered, for whoever answers too late
 LEFT = "The session has ended."
@@ -88,7 +88,7 @@ def read_answer(question: Question, decision: object, *, bypass: bool) -> tuple[
     if not isinstance(decision, dict):
         raise RefusedError("bad-decision", "a decision is an object")
     request = question.request
-    if request.get("subtype") == "elicitation":
+    if request.get("subtype") == ELICITATION:
         return _elicited(decision)
     named = {"toolUseID": request.get("tool_use_id"), "tool_use_id": request.get("tool_use_id")}
     named |= {"tool_name": request.get("tool_name"), "request_id": question.question, "question": question.question}
@@ -127,7 +127,7 @@ def _elicited(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def denial(question: Question, message: str) -> dict[str, Any]:
     """The body of our own answer to a question that nobody answered."""
-    if question.request.get("subtype") == "elicitation":
+    if question.request.get("subtype") == ELICITATION:
         return {"action": "cancel"}
     return {"behavior": "deny", "message": message, "toolUseID": question.request.get("tool_use_id")}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
-from shim.core.claude.permissions import DESCRIBING, QUESTION
+from shim.core.claude.permissions import DESCRIBING, ELICITATION, QUESTION
 from shim.core.policy.sources import rank
 from shim.core.reading.account import printable
 from shim.core.reading.ids import short_id
@@ -165,7 +165,7 @@ def of_call(tool: object, arguments: object) -> str:
 def needed(request: Mapping[str, Any]) -> str:
     """What a question wants of a person."""
     if request.get("tool_name") != QUESTION:
-        if request.get("subtype") == "elicitation":
+        if request.get("subtype") == ELICITATION:
             return brief(f"answer: {request.get('message')}")
         return brief(f"approve {of_call(request.get('tool_name'), request.get('input'))}")
     said = request.get("input")
@@ -202,7 +202,7 @@ class Situation:
             return self._said(None, None, self._ended, "")
         if waiting:
             first = waiting[0]
-            asks = first.get("tool_name") == QUESTION or first.get("subtype") == "elicitation"
+            asks = first.get("tool_name") == QUESTION or first.get("subtype") == ELICITATION
             return self._said("waiting", "input needed" if asks else "permission prompt", "blocked", needed(first))
         if self.active or messages:
             return self._said("busy", None, "working", "")

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from shim.core.policy.policy import Decided
 
 QUESTION = "AskUserQuestion"  # a call that is a question to the person: no rule and no mode answers it
+ELICITATION = "elicitation"  # the control request of an MCP server that asks the person
 UNANSWERED = "Nobody answered the question about this call in time (permission_timeout), so it was not run."
 UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
 RULED = "{tool} was denied: {why}."

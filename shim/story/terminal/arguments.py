@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 from rich.text import Text
 
+from shim.core.claude.permissions import QUESTION
 from shim.core.reading.account import printable
 from shim.core.reading.json_text import dump
 from shim.story.edits import edit_of
@@ -23,7 +24,6 @@ TOO_LONG = (
     "on its own; say no to what you cannot read"
 )
 INDENT = 4
-ASKS = "AskUserQuestion"
 ASKED_CHARACTERS = 160  # of a question, where one line says it
 SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": "dim"}
 
@@ -113,7 +113,7 @@ def _options(said: Any) -> list[tuple[str, str]]:
 
 def whole(step: Step) -> list[Text]:
     """All that a call would do and its one line does not say; for what asks a person, its questions."""
-    asked = asked_of(step.input) if step.name == ASKS else []
+    asked = asked_of(step.input) if step.name == QUESTION else []
     found = [line for one in asked for line in _asks(*one)]
     if not asked or not plainly_asked(step.input):
         found += _lines(step)

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shim.bridge.answering import ALWAYS, ELICITATION, NO, WORDS, YES, OpenQuestions, Question
+from shim.bridge.answering import ALWAYS, NO, WORDS, YES, OpenQuestions, Question
+from shim.core.claude.permissions import ELICITATION, QUESTION
 from shim.core.reading.account import printable
 from shim.profiles.rpc.form import answer, questions
-from shim.story.terminal.arguments import ASKED_CHARACTERS, ASKS, Asked, asked_of, shown
+from shim.story.terminal.arguments import ASKED_CHARACTERS, Asked, asked_of, shown
 
 KEYS = {"y": YES, "n": NO, "a": ALWAYS}
 # What a line may say where no key can be pressed; the numbers are those of the real one's list (background page, B46).
@@ -159,7 +160,7 @@ def form_of(request: Request) -> Mapping[str, Any]:
     if request.get("subtype") == ELICITATION:
         return questions(_parameters(request)) or {}
     given = request.get("input")
-    return given if request.get("tool_name") == ASKS and isinstance(given, Mapping) else {}
+    return given if request.get("tool_name") == QUESTION and isinstance(given, Mapping) else {}
 
 
 def _parameters(request: Request) -> dict[str, Any]:

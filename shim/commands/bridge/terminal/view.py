@@ -11,12 +11,12 @@ from typing import Any
 
 from rich.console import Console
 
-from shim.bridge.answering import ELICITATION
 from shim.commands.bridge.terminal.asking import form_of
 from shim.core.bridge.frames import Cursor
+from shim.core.claude.permissions import ELICITATION, QUESTION
 from shim.core.reading.account import counted
 from shim.story.story import Change, Story
-from shim.story.terminal.arguments import ASKS, one_line
+from shim.story.terminal.arguments import one_line
 from shim.story.terminal.draw import Drawing
 from shim.story.terminal.paper import Typed
 
@@ -171,7 +171,7 @@ class View:
             return
         if request.get("subtype") == ELICITATION:
             form = form_of(request)
-            name = ASKS if form else f"the MCP server {request.get('mcp_server_name')}"
+            name = QUESTION if form else f"the MCP server {request.get('mcp_server_name')}"
             given = form or {"message": request.get("message"), "url": request.get("url")}
             request = {"subtype": "can_use_tool", "tool_name": name, "input": given}
         line = {"type": "control_request", "request_id": said.get("question"), "request": request}
