@@ -241,7 +241,7 @@ class Hub:
             model = line.get("model")
             it.session = it.session._replace(model=model if isinstance(model, str) else it.session.model)
         mode = line.get("permissionMode")
-        if isinstance(mode, str):
+        if isinstance(mode, str) and mode:
             it.reported(mode)
 
     def _control(self, kind: str, line: Mapping[str, Any], raw: bytes, at: int) -> None:

@@ -258,7 +258,7 @@ class Obedience:
         self._told(undo, lambda: it.tell_rules(passed, request._replace(undo=undo)))
 
     def _allowed(self, mode: object) -> None:
-        if not isinstance(mode, str):
+        if not isinstance(mode, str) or not mode:
             raise FrameError("mode has `mode`, the name of a permission mode")
         if mode == BYPASS and not self._it.session.bypass:
             raise RefusedError("bypass", f"{BYPASS} can be chosen only if the session began with it")

@@ -460,6 +460,16 @@ def test_a_mode_is_chosen_when_the_conversation_has_said_so():
     assert of_kind(play.join(2), "welcome")[0]["mode"] == "plan"
 
 
+def test_what_names_no_mode_is_refused_and_changes_none():
+    play = Play()
+    play.join(1)
+    empty = {"subtype": "set_permission_mode", "mode": ""}
+    for frames in (play.asks(1, "mode", mode=""), play.asks(1, "request", id="r", request=empty)):
+        assert of_kind(frames, "refused")[0]["reason"] == "bad-frame"
+    play.said({"type": "system", "subtype": "init", "permissionMode": ""})
+    assert play.stdin == [] and of_kind(play.join(2), "welcome")[0]["mode"] == "default"
+
+
 def test_a_mode_and_a_model_that_one_client_chose_are_told_to_the_others_at_once():
     play = Play()
     play.join(1)

@@ -157,9 +157,14 @@ class Talk:
         """Obey an order of ours; other lines with a slash are the agent's own."""
         word, _, rest = text.strip().partition(" ")
         order = _ORDERS.get(word)
-        if order is not None:
+        if order is None:
+            return False
+        if order.takes == NEEDED and not rest.strip():
+            self.refused = True
+            self.view.said(f"✗ {word} {order.takes} {order.means}")
+        else:
             order.does(self, rest.strip())
-        return order is not None
+        return True
 
     # -- what is done --------------------------------------------------------------------------------------------------
 
@@ -220,6 +225,9 @@ class Talk:
         self.send(ours)
 
 
+NEEDED = "MODE"  # a word that an order does not do without
+
+
 class Order(NamedTuple):
     """A line of ours: what it does, the word that it takes, and what a person is told of it."""
 
@@ -232,7 +240,7 @@ _ORDERS: Mapping[str, Order] = {
     "/help": Order(lambda talk, _: talk.help(), "", "lists these"),
     "/take": Order(lambda talk, _: talk.say({"kind": "take"}), "", "drives, where somebody else does; Ctrl-T too"),
     "/release": Order(lambda talk, _: talk.say({"kind": "release"}), "", "lets another one drive"),
-    "/mode": Order(lambda talk, rest: talk.say({"kind": "mode", "mode": rest}), "MODE", "sets the permission mode"),
+    "/mode": Order(lambda talk, rest: talk.say({"kind": "mode", "mode": rest}), NEEDED, "sets the permission mode"),
     "/model": Order(
         lambda talk, rest: talk.say({"kind": "model", "model": rest or None}),
         "[NAME]",

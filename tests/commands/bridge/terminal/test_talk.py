@@ -90,6 +90,11 @@ def test_what_an_order_has_done_is_told(sitting):
     assert "✗ no such mode" in sitting.shown and sitting.shown.endswith("mode default")
 
 
+def test_an_order_without_its_word_is_told_what_it_needs(sitting):
+    sitting.press("/mode", "\r")
+    assert sitting.said == [] and "✗ /mode MODE sets the permission mode" in sitting.shown
+
+
 def test_our_own_words_are_listed_and_told_to_nobody(sitting):
     sitting.press("/help", "\r", "/no", "\r")
     assert sitting.said == [] and "✗ no question is open" in sitting.shown
