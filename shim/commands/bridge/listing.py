@@ -15,6 +15,7 @@ from shim.core.reading.account import printable
 from shim.story.terminal.console import PIPE_COLUMNS
 
 FOLDER_COLUMNS = 100  # of a terminal; on a narrower one the folders would leave no room for what a session waits for
+VENDOR_COLUMNS = 60  # the same of the vendors
 NAME_PART = 5  # of the terminal's width, one part in so many is a name's
 # What Markdown makes bold. `src/**/*.py` is none.
 _BOLD = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")
@@ -23,10 +24,11 @@ STYLES = {"working": "cyan", "blocked": "yellow", "done": "green", "failed": "re
 WHOLE = "what waits stands here in short; all of it: shim bridge list --json, or claude attach ID"
 
 
-def none(*, everything: bool) -> str:
-    """What is said where there is no session."""
+def none(*, everything: bool, below: str | None = None) -> str:
+    """What is said where there is no session, or none at or below a folder."""
     which = "is kept" if everything else "runs"
-    return f"no session {which} in the background: `claude --bg PROMPT` begins one\n"
+    where = "" if below is None else f" in {printable(below)}"
+    return f"no session {which} in the background{where}: `claude --bg PROMPT` begins one\n"
 
 
 def drawn(found: Sequence[Registered]) -> str:
@@ -34,7 +36,7 @@ def drawn(found: Sequence[Registered]) -> str:
     terminal = os.isatty(1)
     width = get_terminal_size().columns if terminal else PIPE_COLUMNS
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("ID", "STATE", "VENDOR"):
+    for column in ("ID", "STATE", "VENDOR") if width >= VENDOR_COLUMNS else ("ID", "STATE"):
         table.add_column(column, no_wrap=True)
     table.add_column("NAME", no_wrap=True, overflow="ellipsis", max_width=max(width // NAME_PART, 1))
     table.add_column("WAITS FOR", overflow="fold")
@@ -44,9 +46,11 @@ def drawn(found: Sequence[Registered]) -> str:
         facts, state = one.facts, one.facts["state"]
         living = "" if one.alive else " (ended)"
         waits = facts.get("needs") or facts.get("waitingFor") or unanswered(facts)
-        cells = (one.id, Text(state + living, style=STYLES.get(state, "")), facts.get("vendor"), facts.get("name"))
-        row = (*cells, waits, _home(facts["cwd"]))
-        table.add_row(*map(_cell, row[: len(table.columns)]))
+        cells: dict[str, object] = {
+            "ID": one.id, "STATE": Text(state + living, style=STYLES.get(state, "")), "VENDOR": facts.get("vendor"),
+            "NAME": facts.get("name"), "WAITS FOR": waits, "FOLDER": _home(facts["cwd"]),
+        }  # fmt: skip
+        table.add_row(*(_cell(cells[str(column.header)]) for column in table.columns))
     kept = StringIO()
     Console(file=kept, force_terminal=terminal, width=width, highlight=False, emoji=False).print(table)
     if any(one.alive and one.facts.get("waitingFor") for one in found):

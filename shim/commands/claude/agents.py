@@ -66,7 +66,7 @@ def agents(words: Sequence[str]) -> Answer:
         return Answer(orjson.dumps([report(one) for one in found], option=orjson.OPT_INDENT_2).decode() + "\n")
     from shim.commands.bridge.listing import drawn, none
 
-    return Answer(drawn(found) if found else none(everything="--all" in given))
+    return Answer(drawn(found) if found else none(everything="--all" in given, below=given.get("--cwd")))
 
 
 def listed(found: Sequence[Registered], *, everything: bool, below: str | None) -> list[Registered]:
