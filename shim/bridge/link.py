@@ -200,7 +200,7 @@ class Link:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
             return False
-        return self.role == DRIVE
+        return bool(self._hello["role"] == DRIVE)
 
     def fileno(self) -> int:
         """The descriptor, to wait for frames beside other things."""
