@@ -12,7 +12,8 @@ PROTECTED = word_set("""
     .zprofile .zshenv .zlogin .gitconfig .gitmodules .mcp.json .claude.json .ripgreprc .envrc .npmrc .yarnrc
     .pre-commit-config.yaml .qwen .gemini .codex .opencode opencode.json opencode.jsonc
 """)
-OURS = ("/.config/shim/", "/.local/state/shim/")  # our settings, and the flags with which sessions go on
+# Our settings, on a Mac too, and the flags with which sessions go on.
+OURS = ("/.config/shim/", "/library/application support/shim/", "/.local/state/shim/")
 
 
 class Place(NamedTuple):
