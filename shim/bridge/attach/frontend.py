@@ -56,6 +56,7 @@ class Frontend:
         self._answers: dict[str, str] = {}  # our id of an answer → the question
         self._questions: dict[str, Mapping[str, Any]] = {}  # those of the session that are open
         self._put: set[str] = set()  # those that were put to the frontend
+        self._hasty: dict[str, Mapping[str, Any]] = {}  # messages that were said while another drove a turn
 
     @property
     def drives(self) -> bool:
@@ -137,8 +138,19 @@ class Frontend:
         elif self._process.comes:
             self._process.held[identity] = {"message": message, **given}
         else:
+            if self.others_drive and self.busy and len(self._hasty) < OPEN_REQUESTS:
+                self._hasty[identity] = {"message": message, **given}
             self._take_idle()
             self._frame("message", id=identity, message=message, **given)
+
+    def _again(self, identity: str) -> bool:
+        """Say a message once more whose turn was over when it was refused: we had not heard of that. Whether it is."""
+        hasty = self._hasty.pop(identity, None)
+        if hasty is None or self.busy or identity not in self.turns.waiting:
+            return False
+        self._take_idle()
+        self._frame("message", id=identity, **hasty)
+        return True
 
     def _take_idle(self) -> None:
         """Drive a session that another frontend drives, where no turn runs."""
@@ -211,6 +223,7 @@ class Frontend:
             case "accepted":
                 self.awaited.discard(str(said.get("id")))
                 self._answers.pop(str(said.get("id")), None)
+                self._hasty.pop(str(said.get("id")), None)
             case "response":
                 self._answered(str(said.get("id")), said.get("response"))
             case "refused":
@@ -300,7 +313,7 @@ class Frontend:
             self._brought(identity, reason)
         elif identity in self._answers:  # one that cannot be read is a denial (never wider)
             self._deny(self._answers.pop(identity), FAILED.format(error=reason))
-        elif self.turns.refused(identity):
+        elif not self._again(identity) and self.turns.refused(identity):
             self.refusal = reason
 
     # -- lines and frames ---------------------------------------------------------------------------------

@@ -84,6 +84,18 @@ def test_a_message_while_another_drives_a_turn_is_refused_with_who_does_and_when
     assert frontend.refusal == "editor drives it in the middle of a turn; say it again once that turn has ended"
 
 
+def test_a_message_that_is_refused_when_the_turn_is_over_is_said_again_by_who_takes_over():
+    """Its frontend was told of the end by somebody else, before we heard of it."""
+    frontend = attached(driver="editor", busy=True)
+    (message,) = hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
+    refused = {"id": MINE, "reason": "not-driver", "text": "x", "driver": "editor"}
+    tell(frontend, "state", status="idle")
+    assert tell(frontend, "refused", **refused) == [] and frontend.refusal == ""
+    assert taken(frontend) == [{"kind": "take", "id": "id-1"}, message]
+    tell(frontend, "refused", **refused)
+    assert taken(frontend) == [] and frontend.refusal and frontend.turns.idle
+
+
 def test_a_line_that_cannot_be_read_is_skipped_with_a_word():
     frontend = attached()
     frontend.heard(b"{nonsense")
