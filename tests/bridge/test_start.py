@@ -123,6 +123,7 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
     one = hosts.start("hi")
     with pytest.raises(HostGoneError, match="qwen"):
         hosts.link(one)
+    assert not registry.glance(one.session, hosts.environment).alive, "who is told may begin it again"
     now = hosts.ended(one)
     assert now.facts["state"] == "failed" and "qwen" in now.facts["detail"]
     with open(os.path.join(one.folder, "stderr.log")) as file:

@@ -54,8 +54,8 @@ def main(arguments: list[str]) -> int:
         hint = f" ({error.hint})" if isinstance(error, ShimError) and error.hint else ""
         reason = f"{error}{hint}" if isinstance(error, ShimError | OSError) else f"the shim failed: {error!r}"
         tell(f"{reason}\n")
+        facts.end("failed", reason)  # before anybody is told: who then begins it again finds that it has ended
         _refuse(listening, reason)
-        facts.end("failed", reason)
     finally:
         if sockets.identity(folder) == place:
             sockets.remove(folder)
