@@ -5,12 +5,12 @@ MCP servers that live in it. Nothing ever runs unjudged because somebody left: w
 call, the call is denied.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.bridge.client import Client
 from shim.core.bridge.frames import RefusedError
-from shim.core.claude.hooks.callbacks import CALLBACKS
+from shim.core.claude.hooks.callbacks import CALLBACKS, EVERYTHING
 
 REQUESTS = 100  # of one client that wait for their answer
 ASKS = 1000  # that are open at once
@@ -91,20 +91,22 @@ class Asks:
         """A client's `initialize`: what the conversation is to be told instead, and what undoes it. RefusedError.
 
         The hooks of all clients are registered together. Those of a client that has gone go on denying the calls that
-        they judge, until another client brings hooks that judge; who brings none changes nothing.
+        they judge, until another client brings hooks that judge these; who brings none changes nothing.
         """
         before, own = dict(self._hooks), _named(client, request.get("hooks"))
 
         def undo() -> None:
-            self._hooks = {**before, **self._hooks}
+            gone = {number: hooks for number, hooks in before.items() if number not in self._owners}
+            self._hooks = {**before, **self._hooks, **gone}
             if client.number in before:
                 self._hooks[client.number] = before[client.number]
             else:
                 self._hooks.pop(client.number, None)
 
         if own:
-            if JUDGES in own:
-                self._hooks = {number: hooks for number, hooks in self._hooks.items() if number in self._owners}
+            for number in [number for number in self._hooks if number not in self._owners]:
+                if left := _unjudged(self._hooks.pop(number), own.get(JUDGES, ())):
+                    self._hooks[number] = left
             self._hooks[client.number], self._owners[client.number] = own, client
         whole: Hooks = {}
         for hooks in self._hooks.values():
@@ -170,6 +172,19 @@ class Asks:
         event = said.get("hook_event_name") if isinstance(said, dict) else None
         denied = {"hookEventName": event, "permissionDecision": "deny", "permissionDecisionReason": GONE}
         return {"subtype": "success", "response": {"hookSpecificOutput": denied} if event == JUDGES else {}}
+
+
+def _unjudged(hooks: Hooks, judging: Sequence[Mapping[str, Any]]) -> Hooks:
+    """Of the hooks of a client that has gone those about calls that no others judge: of all tools, or of the same."""
+    matchers = {_matcher(group) for group in judging}
+    left = [group for group in hooks.get(JUDGES, ()) if matchers.isdisjoint(("", _matcher(group)))]
+    return {JUDGES: left} if left else {}
+
+
+def _matcher(group: Mapping[str, Any]) -> str:
+    """The tools that hooks are about, as they are said; "" for all."""
+    said = group.get("matcher")
+    return said if isinstance(said, str) and said not in EVERYTHING else ""
 
 
 def _named(client: Client, given: object) -> Hooks:
