@@ -98,6 +98,8 @@ class Life:
             {"vendor": start.vendor.shown, "cwd": start.cwd, "session": session},
         )
         permissions = start.invocation.permissions
+        chosen = permissions.skip_permissions or permissions.permission_mode is not None
+        mode = start.mode if chosen else _read_by(start).mode or start.mode
         patience = settings.timeout("permission_timeout", start.vendor.name, start.vendor.timeouts)
         question_seconds = max(PATIENCE * patience, patience - EARLIER_SECONDS)
         self._tick_seconds = max(SHORTEST_SECONDS, min(TICK_SECONDS, (patience - question_seconds) / 2))
@@ -108,10 +110,10 @@ class Life:
                 name=known.get("name") or "",
                 cwd=start.cwd,
                 model=start.invocation.model,
-                mode=start.mode,
+                mode=mode,
                 pid=os.getpid(),
                 version=__version__,
-                bypass=permissions.skip_permissions or permissions.allow_skip_permissions or start.mode == BYPASS,
+                bypass=permissions.skip_permissions or permissions.allow_skip_permissions or mode == BYPASS,
                 answers=settings.bridge.answers,
                 question_seconds=question_seconds,
                 frame_bytes=settings.max_inbound_bytes,

@@ -195,6 +195,17 @@ def test_a_real_claude_is_served_like_any_other(box, hosts):
         assert link.welcome["vendor"] == "claude"
 
 
+@pytest.mark.parametrize(("flags", "mode"), [((), "acceptEdits"), (("--permission-mode", "dontAsk"), "dontAsk")])
+def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mode):
+    """Before its first turn it says none, and a frontend that forbids more is to be told so."""
+    hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=box.fake(["hear", "never"]))
+    folder = hosts.cwd.parent / ".claude"
+    folder.mkdir()
+    (folder / "settings.json").write_text('{"permissions": {"defaultMode": "acceptEdits"}}')
+    with hosts.link(hosts.start(arguments=flags)) as link:
+        assert link.welcome["mode"] == link.welcome["chosen"] == mode
+
+
 @pytest.mark.parametrize(("vendor", "again"), [("claude", True), ("qwen", False)])
 def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, vendor, again):
     child = box.fake(*([] if again else [HELLO]), ["hear", "go"], ["out", PASSED] if again else TURN, ["hear", "never"])
