@@ -13,7 +13,7 @@ import orjson
 from shim.bridge import answering
 from shim.core.claude.permissions import ELICITATION, QUESTION
 from shim.core.reading.account import printable
-from shim.story.export.html import drawn
+from shim.story.export.html import drawn, totals_of
 from shim.story.export.sheets import Exported, Sheet
 from shim.story.steps import MAIN, plainly_asked
 from shim.story.story import Change, Story
@@ -89,18 +89,7 @@ class Drawing:
 
     def totals(self) -> dict[str, Any]:
         """The sums of the session, as the exported page has them."""
-        totals = self.story.totals
-        return {
-            "turns": totals.turns,
-            "calls": totals.calls,
-            "failed": totals.failed_calls,
-            "denied": totals.denied_calls,
-            "errors": totals.errors,
-            "cost": totals.cost,
-            "tokens": totals.tokens,
-            "duration": round(1000 * totals.duration),
-            "model": printable(self.story.model),
-        }
+        return {**totals_of(self.story), "model": printable(self.story.model)}
 
 
 def mode_of(line: bytes) -> str:

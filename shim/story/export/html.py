@@ -45,19 +45,27 @@ def _session(exported: Exported, story: Story) -> dict[str, Any]:
     return {
         "title": exported.title,
         "totals": {
-            "turns": totals.turns,
-            "calls": totals.calls,
-            "failed": totals.failed_calls,
-            "denied": totals.denied_calls,
-            "errors": totals.errors,
-            "cost": totals.cost,
-            "duration": round(1000 * totals.duration),
-            "tokens": totals.tokens,
+            **totals_of(story),
             "spent": {name: round(1000 * seconds) for name, seconds in totals.seconds.items()},
             "repairs": {exported.fact(name): count for name, count in totals.repairs.items()},
         },
         "timeline": [[round(1000 * share) for share in column] for column in story.timeline.columns(TIMELINE_COLUMNS)],
         "steps": list(_steps(exported.sheets)),
+    }
+
+
+def totals_of(story: Story) -> dict[str, Any]:
+    """The sums of a session, for a page."""
+    totals = story.totals
+    return {
+        "turns": totals.turns,
+        "calls": totals.calls,
+        "failed": totals.failed_calls,
+        "denied": totals.denied_calls,
+        "errors": totals.errors,
+        "cost": totals.cost,
+        "duration": round(1000 * totals.duration),
+        "tokens": totals.tokens,
     }
 
 
