@@ -19,7 +19,7 @@ from shim.core.reading.typed import Any
 OPEN_REQUESTS = 1000  # of a frontend that have no answer yet; it waits for each of them
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 # What of an `initialize` the session has to be told; the rest is answered from what the host was told at its begin.
-BROUGHT = ("hooks", "sdkMcpServers", "mcpServers", "agents", "systemPrompt", "appendSystemPrompt", "jsonSchema")
+TOLD = ("hooks", "sdkMcpServers", "mcpServers", "agents", "systemPrompt", "appendSystemPrompt", "jsonSchema")
 INITIALIZE = "initialize"
 OURS = object()  # who asked, where it was not the frontend
 OTHERS = "{driver} drives it in the middle of a turn; say it again once that turn has ended"
@@ -174,7 +174,7 @@ class Frontend:
                 **request,
                 "sdkMcpServers": [*(inside if isinstance(inside, list) else ()), *self._process.servers],
             }
-        if subtype == INITIALIZE and not any(request.get(key) for key in BROUGHT) and self.welcome.get(INITIALIZE):
+        if subtype == INITIALIZE and not any(request.get(key) for key in TOLD) and self.welcome.get(INITIALIZE):
             current = {"current_permission_mode": self.turns.mode or self.welcome.get("mode") or "default"}
             self._answer(identity, {**self.welcome[INITIALIZE], **current})
             return
