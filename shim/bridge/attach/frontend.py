@@ -8,7 +8,7 @@ would (contract sections 3 and 6).
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.bridge.attach.own_process import OwnProcess
-from shim.bridge.attach.own_turns import OwnTurns, View, Wants
+from shim.bridge.attach.own_turns import OwnTurns, Wants, Whose
 from shim.core.claude.messages import NOW, read_line, read_message
 from shim.core.claude.permissions import FAILED, UNASKED
 from shim.core.reading.account import printable
@@ -125,7 +125,7 @@ class Frontend:
         except ValueError as error:
             self._complain(f"Error: {error}")
             return
-        if message.priority == NOW and self.turns.view is View.OWN:
+        if message.priority == NOW and self.turns.whose is Whose.OWN:
             self.interrupt()
         given = {} if not message.priority else {"priority": message.priority}
         self._send(parse_uuid(message.uuid or "") or self._mint(), message.message, **given)
@@ -283,7 +283,7 @@ class Frontend:
             self._resume()
 
     def _resume(self) -> None:
-        if not self._put and self.turns.view is View.OWN:
+        if not self._put and self.turns.whose is Whose.OWN:
             self.lines += self.turns.state("running")
 
     def _ask(self, identity: str, request: object) -> None:

@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.bridge.attach.frontend import Frontend
-from shim.bridge.attach.own_turns import View
+from shim.bridge.attach.own_turns import Whose
 from shim.bridge.link import ANSWER_SECONDS, HostGoneError, Link, NoAnswerError
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
@@ -198,7 +198,7 @@ class AttachLoop(Loop):
         """Leave the session: it goes on, unless it is the frontend's own and was ended on purpose."""
         left = anyio.current_time() - self._silent_since >= LEAVING_SECONDS
         frontend, stopped = self._frontend, self._stopped_by == "SIGTERM" and not left
-        runs = frontend.turns.view is View.OWN or bool(frontend.turns.waiting)
+        runs = frontend.turns.whose is Whose.OWN or bool(frontend.turns.waiting)
         answered = self._prompt is not None and not self._gone and self._stopped_by is None
         last: list[Mapping[str, Any]] = []
         if self._ends and (stopped or answered) and not frontend.others_drive:
@@ -224,7 +224,7 @@ class AttachLoop(Loop):
         """A SIGINT: the turn of this frontend is interrupted, and its result is the end."""
         turns, waited = self._frontend.turns, not self._frontend.turns.idle
         self._frontend.take_back()
-        if turns.view is View.OWN:
+        if turns.whose is Whose.OWN:
             self._frontend.interrupt()
         elif waited:
             self._add_result(INTERRUPTED, "interrupted")

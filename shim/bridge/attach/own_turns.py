@@ -36,7 +36,9 @@ class Wants(NamedTuple):
     limit: int = 0
 
 
-class View(Enum):
+class Whose(Enum):
+    """Whose turn runs."""
+
     BETWEEN = "no turn runs"
     OPEN = "a turn begins, and it has not shown whose it is"
     OWN = "it answers messages of this frontend"
@@ -60,7 +62,7 @@ class OwnTurns:
         self.result: Mapping[str, Any] = {}
         self.result_line = b""
         self.mode = self.begun_with = ""
-        self.view = View.BETWEEN
+        self.whose = Whose.BETWEEN
         self._wants = wants
         self._session = session
         self._mint = mint
@@ -71,11 +73,11 @@ class OwnTurns:
     @property
     def idle(self) -> bool:
         """Whether every message has its result."""
-        return not self.waiting and self.view is not View.OWN
+        return not self.waiting and self.whose is not Whose.OWN
 
     def attach(self, init: bytes, *, running: bool) -> None:
         """The session as it is found; `init` is its last one, "" where it has had no turn."""
-        self._init, self.view = init, View.OTHERS if running else View.BETWEEN
+        self._init, self.whose = init, Whose.OTHERS if running else Whose.BETWEEN
 
     def sent(self, identity: str) -> None:
         """A message goes to the session."""
@@ -88,10 +90,10 @@ class OwnTurns:
     def line(self, raw: bytes) -> list[bytes]:
         """A line of the session, without its LF; what the frontend is said, likewise."""
         if raw.startswith(PARTIAL):
-            if self.view is View.OPEN:
+            if self.whose is Whose.OPEN:
                 self._hold(raw)
                 return self._decide() if self.driving else []
-            return self._partial(raw) if self.view is View.OWN and self._wants.partial else []
+            return self._partial(raw) if self.whose is Whose.OWN and self._wants.partial else []
         line = read_line(raw)
         if not isinstance(line, dict):
             return []
@@ -106,17 +108,17 @@ class OwnTurns:
                 return self._end(raw, line)
             case ("user", _) if line.get("isReplay") is True:
                 return self._echo(raw, line.get("uuid"))
-        if self.view is View.BETWEEN:
+        if self.whose is Whose.BETWEEN:
             if self.begun_with and line.get("subtype") == "status" and line.get("permissionMode") == self.begun_with:
                 self.begun_with = ""
                 return []
             return [self._fit(raw)] if self.driving else []
-        if self.view is View.OPEN:
+        if self.whose is Whose.OPEN:
             self._hold(raw)
             return [] if line.get("type") == "system" else self._decide()
         if line.get("type") == "assistant" and line.get("parent_tool_use_id") is None:
             self._reply.whole()
-        return [self._fit(raw)] if self.view is View.OWN else []
+        return [self._fit(raw)] if self.whose is Whose.OWN else []
 
     def state(self, state: str) -> list[bytes]:
         """The session's state, for a frontend that wants to know."""
@@ -128,7 +130,7 @@ class OwnTurns:
 
     def denied(self, request: Mapping[str, Any], message: str) -> list[bytes]:
         """A call of the frontend's own turn that nobody could be asked about."""
-        if self.view is not View.OWN:
+        if self.whose is not Whose.OWN:
             return []
         line = {"type": "system", "subtype": "permission_denied", "tool_name": request.get("tool_name")}
         line |= {"tool_use_id": request.get("tool_use_id"), "message": message, "session_id": self._session}
@@ -139,14 +141,14 @@ class OwnTurns:
 
         What the session still says of a turn that ran is not the frontend's any more.
         """
-        shown = [] if self.view is not View.OPEN else self._show()
-        rest = View.OTHERS if self.view is View.OWN else View.BETWEEN
+        shown = [] if self.whose is not Whose.OPEN else self._show()
+        rest = Whose.OTHERS if self.whose is Whose.OWN else Whose.BETWEEN
         self.taken.clear()
         self.waiting.clear()
         about = {"parent_tool_use_id": None, "session_id": self._session}
         shown += [dump({**missing, **about, "uuid": self._mint()}) for missing in self._reply.close()]
         shown += self._concluded(dump(line), line)
-        self.view = rest
+        self.whose = rest
         return shown
 
     def _partial(self, raw: bytes) -> list[bytes]:
@@ -156,9 +158,9 @@ class OwnTurns:
         return [raw]
 
     def _begin(self, raw: bytes) -> list[bytes]:
-        if self.view is View.OWN:  # a real claude may say it twice
+        if self.whose is Whose.OWN:  # a real claude may say it twice
             return [self._fit(raw)]
-        self._init, self.view = raw, View.OPEN
+        self._init, self.whose = raw, Whose.OPEN
         self._held = [raw]
         return []
 
@@ -171,11 +173,11 @@ class OwnTurns:
         shown: list[bytes] = []
         if isinstance(identity, str) and identity in self.waiting:
             self.taken.add(identity)
-            if self.view is not View.OWN:
+            if self.whose is not Whose.OWN:
                 shown = self._show()
-        elif self.view is View.OPEN:
-            self.view, self._held = View.OTHERS, []
-        if self.view is View.OWN and self._wants.replays:
+        elif self.whose is Whose.OPEN:
+            self.whose, self._held = Whose.OTHERS, []
+        if self.whose is Whose.OWN and self._wants.replays:
             shown.append(self._fit(raw))
         return shown
 
@@ -183,12 +185,12 @@ class OwnTurns:
         """A turn that names no message is whose it is that drives."""
         if self.driving:
             return self._show()
-        self.view, self._held = View.OTHERS, []
+        self.whose, self._held = Whose.OTHERS, []
         return []
 
     def _show(self) -> list[bytes]:
-        held = self._held if self.view is View.OPEN else [self._init] if self._init else []
-        self.view, self._held = View.OWN, []
+        held = self._held if self.whose is Whose.OPEN else [self._init] if self._init else []
+        self.whose, self._held = Whose.OWN, []
         shown = self.state("running")
         for raw in held:
             if not raw.startswith(PARTIAL):
@@ -198,9 +200,9 @@ class OwnTurns:
         return shown
 
     def _end(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
-        shown = self._decide() if self.view is View.OPEN else []
-        if self.view is not View.OWN and not (self.view is View.BETWEEN and self.driving and self.waiting):
-            self.view = View.BETWEEN
+        shown = self._decide() if self.whose is Whose.OPEN else []
+        if self.whose is not Whose.OWN and not (self.whose is Whose.BETWEEN and self.driving and self.waiting):
+            self.whose = Whose.BETWEEN
             return []
         for identity in self.taken or list(self.waiting)[:1]:  # one that was not said again is the oldest
             self.waiting.pop(identity, None)
@@ -208,7 +210,7 @@ class OwnTurns:
         return [*shown, *self._concluded(self._fit(raw), line)]
 
     def _concluded(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
-        self.view = View.BETWEEN
+        self.whose = Whose.BETWEEN
         self.result, self.result_line = line, raw + b"\n"
         terminator = self._wants.terminator.rstrip(b"\n")
         return [raw, *([terminator] if terminator else []), *self.state("idle")]

@@ -5,7 +5,7 @@ import itertools
 import orjson
 import pytest
 
-from shim.bridge.attach.own_turns import OwnTurns, View, Wants
+from shim.bridge.attach.own_turns import OwnTurns, Wants, Whose
 
 PLAIN = Wants()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
@@ -113,7 +113,7 @@ def test_a_line_of_a_session_with_a_higher_limit_is_cut():
 def test_a_result_of_ours_stands_behind_the_head_of_its_turn():
     turns = view()
     turns.line(INIT)
-    assert turns.view is View.OPEN
+    assert turns.whose is Whose.OPEN
     assert turns.conclude({"type": "result", "is_error": True}) == [INIT, b'{"type":"result","is_error":true}']
     assert turns.idle
 
