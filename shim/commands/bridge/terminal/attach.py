@@ -51,13 +51,18 @@ def watch(one: Registered, environment: Mapping[str, str], *, thinking: bool = F
 def _served(
     one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str, again: str = "claude attach"
 ) -> int:
-    """Serve over as many connections as it takes. Returns the exit status."""
+    """Serve to the end, and say what end it is. Returns the exit status."""
     with ReaderMayLeave():
-        return _to_its_end(one, environment, seat, client, role, again)
+        end, living = _to_its_end(one, environment, seat, client, role)
+        seat.view.close()
+        return _say_end(one, seat, end, again, living=living)
     return 0
 
 
-def _to_its_end(one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str, again: str) -> int:
+def _to_its_end(
+    one: Registered, environment: Mapping[str, str], seat: Seat, client: str, role: str
+) -> tuple[End, bool]:
+    """Serve over as many connections as it takes. Returns how it ended, and whether the session's host lives."""
     view, talk, tries = seat.view, seat.talk, 0
     end: End
     while True:
@@ -76,9 +81,12 @@ def _to_its_end(one: Registered, environment: Mapping[str, str], seat: Seat, cli
         tries = tries + 1 if view.cursor == before else 0
         living = registry.alive(one.session, environment)
         if end != "lost" or tries >= AGAIN or not living:
-            break
+            return end, living
         time.sleep(AGAIN_SECONDS)
-    view.close()
+
+
+def _say_end(one: Registered, seat: Seat, end: End, again: str, *, living: bool) -> int:
+    view, talk = seat.view, seat.talk
     back = f"`{again} {one.id}`"
     if end == "left":
         if seat.keyed:
@@ -89,11 +97,8 @@ def _to_its_end(one: Registered, environment: Mapping[str, str], seat: Seat, cli
     if end == "bye" and view.bye in WENT:
         _say(EXITED.format(id=one.id, back=back))
         return 0
-    tell(
-        printable(
-            f"{_why(end, view, one.id, living=living)}. {back} {'comes back to' if living else 'goes on with'} it.\n"
-        )
-    )
+    does = "comes back to" if living else "goes on with"
+    tell(printable(f"{_why(end, view, one.id, living=living)}. {back} {does} it.\n"))
     return 1
 
 
