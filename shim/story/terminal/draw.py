@@ -68,6 +68,7 @@ class Drawing:
         full: bool = False,
         asks: bool = False,
     ) -> None:
+        self.unended = False  # the session goes on behind what is drawn: what is open then may still be answered
         self._paper = Paper(console, live=live)
         self._story = story
         self._thinking = thinking
@@ -230,6 +231,8 @@ class Drawing:
 
     def _outcome(self, step: Step) -> None:
         self._running.pop(step.number, None)
+        if self.unended and step.outcome == "unanswered":
+            return
         indent = self._indent(step) + 2
         mark, style = _MARKS.get(step.outcome, ("?", ""))
         said = [] if step.outcome in ("ok", "failed") else [step.outcome]

@@ -59,7 +59,7 @@ def show(
 ) -> None:
     """Draw a cast, as a session or as its records. CastError if it cannot be read.
 
-    `unended`: nothing is said of a missing end, because the session goes on.
+    `unended`: nothing is said of a missing end, nor of an answer that may still come, because the session goes on.
     """
     growing = Growing(path) if follow else None
     cast = Cast(path, growing.more if growing is not None else None)
@@ -67,6 +67,7 @@ def show(
         drawing: RawDrawing | _SessionDrawing = RawDrawing(console, full=full)
     else:
         drawing = _SessionDrawing(console, cast.header, live=follow, thinking=thinking, full=full)
+        drawing.unended = unended
     if growing is not None:
         growing.waited = drawing.flush
     drawing.said(title(cast.header))

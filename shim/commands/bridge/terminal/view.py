@@ -110,6 +110,7 @@ class View:
 
     def close(self) -> None:
         """Draw the sums, where all was drawn."""
+        self._drawing.unended = self.bye is None
         self._draw(self.story.close(self._at({})))
         if self._whole:
             self._drawing.close()

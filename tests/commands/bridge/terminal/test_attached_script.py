@@ -85,6 +85,16 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session
     done(hosts, one)
 
 
+def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(session, hosts, shim):
+    one = session(*QUESTION, *ENDED)
+    waiting(hosts, one)
+    for words in (("attach", one.id), ("logs", one.id)):
+        shown = shim("claude", *words).stdout
+        assert "● Bash  touch x" in shown and "unanswered" not in shown
+    assert shim("claude", "stop", one.id).returncode == 0
+    assert "● Bash  touch x" in shim("claude", "logs", one.id).stdout
+
+
 def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(session, hosts, shim):
     one = session(["hear", "go"], TURN, *SECOND)
     done(hosts, one)
