@@ -308,6 +308,8 @@ def _let_in(
         socket_ = sockets.connect(registry.folder_of(session, environment))
     except BlockingIOError:  # so many wait for a place that it cannot be listening to them
         raise NoAnswerError(session, pid) from None
+    except (FileNotFoundError, ConnectionRefusedError):  # nobody listens, and that is all
+        raise _reasoned(HostGoneError(session), session, environment) from None
     except (OSError, ValueError) as error:
         raise _reasoned(HostGoneError(session, getattr(error, "strerror", "") or ""), session, environment) from None
     cursor = None if after is None else after._asdict()

@@ -74,5 +74,5 @@ def _print_frames(one: Registered) -> None:
 
 def _show_log(one: Registered, *, thinking: bool, full: bool) -> None:
     for path in casts_of(one):
-        show(path, open_console(), thinking=thinking, full=full, unended=True)
+        show(path, open_console(), thinking=thinking, full=full)
     say(f"session {one.id} has ended: `claude attach {one.id}` goes on with it")

@@ -93,7 +93,9 @@ def _sums(totals: Totals) -> str:
     told = [
         f"{totals.turns} turns",
         f"{totals.errors} failed" if totals.errors else "",
-        calls(totals.calls, totals.failed_calls, totals.denied_calls, "calls") if totals.calls else "",
+        calls(totals.calls, totals.failed_calls, totals.denied_calls, "call" if totals.calls == 1 else "calls")
+        if totals.calls
+        else "",
         tokens(totals.tokens, "tokens") if totals.tokens else "",
         dollars(totals.cost),
         duration(totals.duration),

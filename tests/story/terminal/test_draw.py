@@ -74,6 +74,11 @@ def test_a_failure_says_why_once():
     ]
 
 
+def test_the_sums_of_a_session_count_one_call_as_one():
+    shown = drawn(said(call("c", "Bash", command="ls")), result(), said(text("Hi")), result())
+    assert "session: 2 turns · 1 call · " in shown
+
+
 def test_what_an_interrupt_says_is_drawn_once():
     words = "[Request interrupted by user]"
     ended = result(is_error=True, subtype="error_during_execution", errors=[words])

@@ -222,7 +222,18 @@ def test_a_session_that_has_ended_is_watched_from_its_log(session, hosts, shim):
     ended = shim("bridge", "watch", one.id)
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
     assert f"session {one.id} has ended: `claude attach {one.id}` goes on with it" in ended.stdout
+    frames = shim("bridge", "watch", one.id, "--json")
+    assert frames.returncode == 1 and f"{one.session} does not live on its own\n" in frames.stderr
     assert not hosts.now(one).alive
+
+
+def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(session, hosts, shim):
+    one = session(*QUESTION, *ENDED)
+    waiting(hosts, one)
+    os.kill(hosts.now(one).facts["pid"], signal.SIGKILL)
+    hosts.ended(one)
+    shown = shim("bridge", "watch", one.id).stdout
+    assert "Bash touch x · unanswered" in shown and "the recording was cut off here" in shown
 
 
 def test_a_reader_that_has_seen_enough_ends_the_watching(session, hosts, started):
