@@ -120,7 +120,8 @@ def subcommand_manual(name: str) -> str:
     name = "stop" if name == "kill" else name
     does = SUBCOMMANDS.get(name, "Claude's; not here")
     usage = USAGES.get(name) or f"Usage: claude {name} [action] [options]"
-    return f"{usage}\n\n{name}: {does}\n"
+    more = "More about it: shim help bridge\n" if name in USAGES else ""
+    return f"{usage}\n\n{name}: {does}\n{more}"
 
 
 def _line(spelling: str, does: str) -> str:

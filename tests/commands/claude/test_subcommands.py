@@ -150,6 +150,7 @@ def test_every_subcommand_has_an_answer_and_a_help(ask, name):
     status, out, err = ask(name, "--help")
     assert (status, err) == (0, "")
     assert out.startswith(f"Usage: claude {'stop' if name == 'kill' else name} ")
+    assert ("shim help bridge" in out) == (name in FIRST_WORDS | {"agents"})
 
 
 def test_the_tables_name_the_same_subcommands():
