@@ -7,11 +7,11 @@ from typing import Any
 
 from box import Box, Done
 from hosting import PATIENCE
-from shim.commands.bridge.stop import stop
 
 from shim.bridge import registry
 from shim.bridge.link import Link, connect_blocking
 from shim.bridge.registry import Registered
+from shim.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
 
 
