@@ -1,9 +1,10 @@
 """The sessions that live on their own, or did: a folder each in the state directory, its facts and its lock.
 
 `<state>/bridge/<session UUID>/` (0700) has `host.json` (the facts, 0600), `lock` (held by the host for its life),
-`socket`, `start.json` (what a next life needs), `settings.json` (what the host has read of Claude's), `log/` and
-`stderr.log`. There is no process in the middle: whoever looks finds them, and tidies what a dead host left. Where
-others could have written there, nothing is found: a forged fact would name the process that `stop` ends.
+`socket`, `start.json` (what a next life needs), `settings.json` (what the host has read of Claude's), `flags.json`
+(settings that its flags say as JSON), `log/` and `stderr.log`. There is no process in the middle: whoever looks finds
+them, and tidies what a dead host left. Where others could have written there, nothing is found: a forged fact would
+name the process that `stop` ends.
 """
 
 import os
@@ -25,7 +26,8 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import state_directory
 from shim.state.files import NOT_PRIVATE, fault, foreign, open_regular, private_directory, replace, write_all
 
-FACTS, START, SETTINGS, LOG, STDERR = "host.json", "start.json", "settings.json", "log", "stderr.log"
+FACTS, START, SETTINGS, FLAGS, LOG = "host.json", "start.json", "settings.json", "flags.json", "log"
+STDERR = "stderr.log"
 FILE_BYTES = 16 * 1024 * 1024  # of start.json, whose prompt may have an image; the facts are a page
 ENDED = 10_000  # sessions that are listed and kept beside those that live: the last ones to end
 TRIES = 3  # to remove a folder in which another process that removes it makes the lock anew
@@ -296,6 +298,13 @@ def write_settings(folder: str, generation: int, settled: Settled) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
     data = dump({"generation": generation, "settings": written_settings(settled)})
     replace(os.path.join(folder, SETTINGS), lambda file: write_all(file, data))
+
+
+def write_flag_settings(folder: str, text: str) -> str:
+    """Keep what `--settings` says as JSON; its path. OSError where that cannot be."""
+    path = os.path.join(folder, FLAGS)
+    replace(path, lambda file: write_all(file, text.encode()))
+    return path
 
 
 def _read(path: str) -> dict[str, Any] | None:

@@ -79,6 +79,9 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
         of = {"resume": None, "session_id": session, "fork_session": False}
     begins = of["resume"] == (wanted.forked or session)  # a copy that goes on is not copied again
     invocation = parse([*wanted.arguments, *(wanted.beginning if begins else ())], dialect="claude")
+    settings = invocation.configuration.settings
+    if settings and settings.lstrip().startswith("{"):  # other users see a child's words, and those have a limit
+        settings = registry.write_flag_settings(folder, settings)
     return invocation.with_flags(
         prompt=None,
         print_mode=False,  # as the SDKs hold a conversation
@@ -88,6 +91,7 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
         partial=True,
         replay_user_messages=True,
         continue_last=False,
+        settings=settings,
         shim_dialect="claude",
         shim_terminator="none",
         **of,

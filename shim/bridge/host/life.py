@@ -157,9 +157,9 @@ class Life:
         that forbids."""
         settled = _read_by(self._start)
         if settled != self._settled:
-            self._settled = settled
             with suppress(OSError):
                 registry.write_settings(self._folder, self._facts.known["generation"], settled)
+                self._settled = settled
 
     def _said(self, data: bytes) -> str:
         return self.runner.said(data)
@@ -198,7 +198,7 @@ class Life:
                 self._used = time.monotonic()
             elif time.monotonic() - self._used >= self._idle_seconds:
                 self.why = IDLE
-                self.runner.hub.close(IDLE)  # who comes from now on is told so, and begins it again
+                self.runner.hub.close(IDLE)  # who comes from now on is told so
                 self.runner.settle()
                 self.source.close()
 
@@ -215,7 +215,7 @@ def _read_by(start: Start) -> Settled:
         return start.settled
     try:
         return permissions(start.invocation, start.environment, start.cwd)
-    except FrontendError:
+    except (FrontendError, OSError):  # also where the folder itself is gone
         return Settled()
 
 

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from box import ndjson
@@ -15,6 +16,8 @@ from shim.bridge import registry, sockets, start
 from shim.bridge.host import life
 from shim.bridge.link import HostGoneError, ask_once
 from shim.bridge.start import respawn
+from shim.core.claude.argv.parse import parse
+from shim.core.policy.sources import Settled
 from tests.conversation.test_passthrough_loop import TURN as PASSED
 from tests.conversation.test_two_way import HELLO, INIT, TURN, asking_child, asks, calls, returns
 
@@ -381,3 +384,32 @@ def test_a_session_that_goes_on_from_an_earlier_message_does_so_once(box, hosts)
     first, second = lives_of_a_real_claude(box, hosts, says=True, resumes=True)
     assert f"--resume={SESSION}" in first and AT in first
     assert f"--resume={SESSION}" in second and AT not in second
+
+
+def test_settings_that_are_said_as_json_are_no_word_of_a_real_claudes_command(box, hosts):
+    """Other users see a child's words, and a word has at most 128 KiB."""
+    child = box.fake(["record", str(box.recording)], ["hear", "never"])
+    hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
+    said = '{"env": {"KEY": "' + "x" * 200_000 + '"}}'
+    one = hosts.start("go", arguments=("--settings", said))
+    hosts.wait_until(one, lambda now: box.recording.exists())
+    file = os.path.join(one.folder, registry.FLAGS)
+    assert f"--settings={file}" in box.record()["arguments"]
+    with open(file, encoding="utf-8") as kept:
+        assert kept.read() == said
+    assert os.stat(file).st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings_there(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    real = SimpleNamespace(
+        vendor=SimpleNamespace(passthrough=True),
+        listing=SimpleNamespace(several=False),
+        invocation=parse(["--settings", "s.json"]),
+        environment={},
+        cwd=str(gone),
+    )
+    assert life._read_by(real) == Settled()
