@@ -199,12 +199,13 @@ class Obedience:
         told; what was changed again meanwhile stays."""
         ceilings, audience = self._it.ceilings, self._it.audience
         before, brought = ceilings.chosen, ceilings.of(client.number, door)
-        now = ceilings.chosen = before if chosen is None else chosen
+        if chosen is not None:
+            ceilings.choose(chosen)
         ceilings.bring(client.number, door, ceiling)
 
         def undo() -> None:
-            if ceilings.chosen == now:
-                ceilings.chosen = before
+            if chosen not in (None, before):
+                ceilings.choose_again(before, refused=chosen)
             if client.number in audience.clients and ceilings.of(client.number, door) == ceiling:
                 ceilings.bring(client.number, door, brought)
             setattr(ceilings, told, None)

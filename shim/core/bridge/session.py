@@ -96,6 +96,7 @@ class Ceilings:
 
     def __init__(self, mode: str) -> None:
         self.chosen = mode
+        self._refused: dict[str, str] = {}  # a mode that was chosen and refused → the one before it
         self.told_mode: str | None = mode
         self.told_rules: tuple[tuple[str, ...], tuple[str, ...]] | None = ((), ())
         self._here: dict[tuple[int, str], Ceiling] = {}
@@ -123,6 +124,17 @@ class Ceilings:
         """Whether the ceilings of everybody but the client `lifted` let a mode be."""
         others = [brought.mode for (owner, _), brought in self._here.items() if owner != lifted and brought.mode]
         return narrowest([mode, *others, *filter(None, [self._gone.mode])]) == mode
+
+    def choose(self, mode: str) -> None:
+        """Another mode is chosen."""
+        self._refused.pop(mode, None)
+        self.chosen = mode
+
+    def choose_again(self, before: str, refused: str) -> None:
+        """A choice was refused: where it still stands, the last one before it that was not refused stands again."""
+        self._refused[refused] = before
+        while self.chosen in self._refused:
+            self.chosen = self._refused.pop(self.chosen)
 
     def bring(self, client: int, door: str, ceiling: Ceiling) -> None:
         """A client's ceiling, in the place of what it brought by this door."""

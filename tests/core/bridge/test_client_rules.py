@@ -200,6 +200,18 @@ def test_a_refused_change_takes_back_nothing_that_was_said_behind_it():
     assert told(play)[-1] == mode("plan")
 
 
+def test_of_two_modes_that_are_both_refused_none_is_chosen():
+    play = two("plan")
+    for name in ("acceptEdits", "auto"):
+        play.say(1, "mode", id=name, mode=name)
+    for _ in range(2):
+        refused(play)
+    told(play)
+    play.say(2, "narrow", id="n", mode="default")
+    assert set(map(str, told(play))) <= {str(mode("plan"))}
+    assert of_kind(play.join(3), "welcome")[0]["chosen"] == "plan"
+
+
 def test_settings_that_could_widen_are_not_passed_on():
     play = two()
     for settings in (
