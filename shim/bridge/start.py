@@ -23,7 +23,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import rooted
 from shim.core.claude.argv.words import flag_name, forbidden, going_on_with
-from shim.core.errors import ArgumentError, FrontendError
+from shim.core.errors import FrontendError
 from shim.core.reading.ids import short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -33,7 +33,8 @@ PROTOCOL = 1  # of the facts and the frames
 STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more is cut by its host
 # Flags that may name a file; the servers' one may name several.
 FILES = ("settings", "mcp_config", "system_prompt_file", "append_system_prompt_file", "shim_config")
-GOING_SECONDS = 12.0  # for a host that has said its end to be gone: a recording of it may be written for 10 s
+# For a host that has said its end to be gone: its agent may take a while to end, and a recording 10 s to be written.
+GOING_SECONDS = 15.0
 SOON_SECONDS = 0.2  # from the name of a socket to its first answer, where another process begins a host just now
 
 _started: list[int] = []  # hosts of ours, which become zombies when they end before us
@@ -56,7 +57,7 @@ class Wanted(NamedTuple):
     installed   what `shim install` baked into the drop-in
     cwd         the session's folder
     vendor      its vendor's name, as far as it is known
-    name        what lists show; "": the beginning of the prompt
+    name        what lists show; "": the beginning of the first message
     prompt      the first message: Claude's {"role": "user", "content": …}, or None
     prompt_id   its UUID, under which it is said once in all lives; "": one of its own
     asks        questions wait in the hub for whoever may answer; False: only if `arguments` say so
@@ -171,10 +172,8 @@ def going_on_from(one: Registered, folder: str, asked: Invocation, *, copy: bool
         check_files(one, begun, asked)
     begun = rooted(begun, str(one.facts["cwd"]), folder)
     said = begun.configuration.settings
-    if said and (copy or asked.configuration.settings not in (None, said)):
-        with suppress(ArgumentError):  # a file that is gone, in whose place another is given
-            begun = _with_settings_read(begun)
-            asked = _with_settings_read(asked)
+    if said and (copy or asked.configuration.settings not in (None, said)) and not _gone(said):
+        begun, asked = _with_settings_read(begun), _with_settings_read(asked)
     return going_on_with(forbidden(begun) if copy else begun, asked)
 
 
@@ -195,11 +194,16 @@ def check_files(one: Registered, begun: Invocation, asked: Invocation | None = N
         names = said if isinstance(said, tuple) else () if asked and asked.flag(field) else (said,)
         for name in filter(None, names):
             path = os.path.join(str(one.facts["cwd"]), name)
-            if not name.lstrip().startswith("{") and not os.path.exists(path):
+            if _gone(name, path):
                 raise FrontendError(
                     f"the session {one.session} was begun with {flag_name(field)}, whose file {path} is gone",
                     hint="put it back: a session goes on with what it was begun with",
                 )
+
+
+def _gone(said: str, path: str = "") -> bool:
+    """Whether what was said names a file that is not there; it may be JSON itself."""
+    return not said.lstrip().startswith("{") and not os.path.exists(path or said)
 
 
 def reap() -> None:
@@ -219,6 +223,7 @@ def _lock(folder: str) -> Held | None:
         facts = registry.read_facts(folder)
         if facts is None or not registry.over(facts):
             break
+        time.sleep(lock.LOOK_SECONDS)
     return held
 
 

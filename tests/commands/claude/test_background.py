@@ -176,6 +176,19 @@ def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
     assert (flag, json.loads(said)["permissions"]) == ("--settings", {"deny": ["Bash", "Write"], "allow": ["Read"]})
 
 
+@pytest.mark.parametrize("said", ['{"permissions"', "[]"])
+def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_for_others(desk, said):
+    file = desk.cwd / "s.json"
+    file.write_text('{"permissions": {"deny": ["Bash"]}}')
+    one, _ = begun(desk, "hi", "--settings", "s.json")
+    with desk.link(one) as link:
+        until_result(link)
+    assert desk.claude("stop", one.id).status == 0
+    file.write_text(said)
+    refused = desk.claude("--bg", "go on", "--resume", one.session, "--settings", "{}")
+    assert (refused.status, refused.stdout) == (1, b"") and "not" in refused.stderr and "JSON" in refused.stderr
+
+
 def test_a_printed_session_goes_on_in_the_background(desk):
     printed = desk.claude("-p", "hi", "--output-format", "json")
     session = json.loads(printed.stdout)["session_id"]
