@@ -114,6 +114,8 @@ HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
         ),
         ({"permissions": {"defaultMode": "plan"}}, {"permissions": {"defaultMode": "default"}}, None),
         ({"permissions": "odd", "hooks": []}, {"model": "m"}, {"model": "m"}),
+        ({"hooks": HOOKS}, {"disableAllHooks": True}, {"hooks": HOOKS}),
+        ({"model": "m"}, {"disableAllHooks": True}, {"model": "m", "disableAllHooks": True}),
     ],
 )
 def test_settings_of_now_take_back_no_rule_and_no_hook_of_those_of_the_begin(begun, asked, both):

@@ -28,7 +28,7 @@ FORBIDDING_OTHERS = (
     "--task-budget",
 )
 NARROW_MODES = ("plan", "dontAsk", "default", "manual")
-# Keys of settings. Whoever switches hooks off does so for its own life alone.
+# Keys of settings.
 FORBIDS, UNHOOKED = "disableBypassPermissionsMode", "disableAllHooks"
 WIDENING = ("allow", "additionalDirectories")
 LISTS = ("deny", "ask", *WIDENING)
@@ -84,7 +84,8 @@ def forbidden(begun: Invocation) -> Invocation:
 
 
 def _both_settings(begun: str | None, asked: str | None) -> str | None:
-    """Settings of a session's begin and those of now, whose keys go before the others; what either forbids holds."""
+    """Settings of a session's begin and those of now, whose keys go before the others; the rules and hooks of both
+    hold."""
     before, now = _object(begun), _object(asked)
     if begun == asked or before is None or now is None:
         return asked or begun
@@ -94,6 +95,8 @@ def _both_settings(begun: str | None, asked: str | None) -> str | None:
     if FORBIDS in rules:
         permissions[FORBIDS] = rules[FORBIDS]
     both = {key: value for key, value in before.items() if key != UNHOOKED} | now
+    if hooks:  # nobody switches them off
+        both.pop(UNHOOKED, None)
     both["permissions"] = {key: value for key, value in permissions.items() if value != []}
     both["hooks"] = {event: _joined(hooks.get(event), own.get(event)) for event in {**hooks, **own}}
     return dump({key: value for key, value in both.items() if value != {}}).decode()
