@@ -285,13 +285,13 @@ def write_start(folder: str, start: Mapping[str, Any]) -> None:
     replace(os.path.join(folder, START), lambda file: write_all(file, data))
 
 
-def read_settings(folder: str, generation: object) -> Settled:
-    """What a life of the session has read of Claude's settings when it began; nothing where that is not known."""
+def read_settings(folder: str, generation: object) -> Settled | None:
+    """What a life of the session has read of Claude's settings; None where that is not known."""
     known = _read(os.path.join(folder, SETTINGS)) or {}
     try:
-        return read_settings_text(str(known["settings"])) if known["generation"] == generation else Settled()
+        return read_settings_text(str(known["settings"])) if known["generation"] == generation else None
     except (KeyError, ValueError):
-        return Settled()
+        return None
 
 
 def write_settings(folder: str, generation: int, settled: Settled) -> None:

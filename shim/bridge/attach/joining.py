@@ -15,8 +15,9 @@ from shim.bridge.attach.own_process import servers
 from shim.bridge.attach.own_turns import Wants
 from shim.bridge.link import HostGoneError, Link, connect
 from shim.bridge.registry import Registered
-from shim.bridge.start import begun_with
+from shim.bridge.start import GOING_SECONDS, begun_with
 from shim.channels.raw_output import tell
+from shim.channels.signals import StoppedError
 from shim.channels.stamps import fresh_uuid
 from shim.channels.stdout import Output, Stdout
 from shim.conversation.invocation import prompts, terminator
@@ -26,14 +27,14 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.pen import TERMINATORS
 from shim.core.errors import FrontendError, MachineError
 from shim.process.environment import working_directory
+from shim.state.claude_settings import permissions
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
     from shim.channels.signals import Signals
     from shim.channels.stdin import Source
 
-GONE_SECONDS = 10.0  # for a host that ends to be gone
-LOOK_SECONDS = 0.05  # between two looks whether it is
+LOOK_SECONDS = 0.05  # between two looks whether a host that ends is gone
 BUSY = (  # the real one's sentence (background page, B50)
     "Error: That session is running in the background ({id}). Run `claude attach {id}` to open it, or `claude stop "
     "{id}` first to resume it here. Add --fork-session to branch off a copy instead."
@@ -65,26 +66,28 @@ class Joining:
         signals.started = True
 
         async def conversation() -> int:
-            async with await self._greeted() as link:
+            async with await self._greeted(signals) as link:
                 return await self._converse(link, signals, prompt, source)
 
         return anyio.run(conversation)
 
-    async def _greeted(self) -> Link:
+    async def _greeted(self, signals: "Signals") -> Link:
         """A connection to the host. EndedError for one that has ended meanwhile."""
         name, partial = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude", self._invocation.streams.partial
         try:
             return await connect(self._one.session, os.environ, client=name, replay=False, partial=partial)
         except HostGoneError as error:
-            self._wait_for_end()
+            self._wait_for_end(signals)
             if self._own:
                 raise MachineError(f"the session could not begin: {error.reason or 'its host has ended'}") from None
             raise EndedError from None
 
-    def _wait_for_end(self) -> None:
+    def _wait_for_end(self, signals: "Signals") -> None:
         """A host that is about to end is waited for: two must not have the same session of the vendor's."""
-        one, end = self._one, time.monotonic() + GONE_SECONDS
+        one, end = self._one, time.monotonic() + GOING_SECONDS
         while registry.alive(one.session, os.environ):
+            if signals.pending:
+                raise StoppedError(signals.pending[0])
             if time.monotonic() > end:
                 raise MachineError(
                     f"the session {one.session} has a host that does not answer (pid {one.facts['pid']})",
@@ -111,6 +114,8 @@ class Joining:
         one, welcome = self._one, frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
         read = registry.read_settings(one.folder, welcome.get("generation"))
+        if read is None:  # a host of another version
+            read = permissions(begun_with(one), os.environ, str(one.facts["cwd"]))
         less = narrower_now(self._invocation, begun_with(one), read, str(one.facts["cwd"]), mode, os.environ)
         if less.refused:
             raise FrontendError(NARROWER.format(id=one.id, what=less.refused[0]), hint=INSTEAD.format(id=one.id))

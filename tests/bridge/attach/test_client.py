@@ -566,3 +566,17 @@ def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and
     (folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
     done = living.claude("-p", "two", "--resume", one.session)
     assert (done.status, done.stdout) == (1, b"") and f"a hook in {folder}/settings.json judges calls" in done.stderr
+
+
+def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_same(living):
+    """Of an older version: its hooks would count as new, and be refused."""
+    folder = living.box.home / ".claude"
+    folder.mkdir(exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps({"permissions": {"defaultMode": "plan"}}))
+    one, _ = begun(living)
+    os.unlink(os.path.join(one.folder, registry.SETTINGS))
+    assert registry.read_settings(one.folder, 1) is None
+    with talk(living, "--resume", one.session) as running:
+        running.say(user("two"))
+        done = running.hang_up()
+    assert (done.status, done.stderr) == (0, "")
