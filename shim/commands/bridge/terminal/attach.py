@@ -54,7 +54,7 @@ def _served(
     """Serve to the end, and say what end it is. Returns the exit status."""
     with ReaderMayLeave():
         end, living = _to_its_end(one, environment, seat, client, role)
-        seat.view.close()
+        seat.view.close(goes_on=living)
         return _say_end(one, seat, end, again, living=living)
     return 0
 

@@ -108,9 +108,9 @@ class View:
         """Show nothing that moves."""
         self._drawing.rest()
 
-    def close(self) -> None:
-        """Draw the sums, where all was drawn."""
-        self._drawing.unended = self.bye is None
+    def close(self, *, goes_on: bool) -> None:
+        """Draw the sums, where all was drawn. `goes_on`: what is open may still be answered, as the session lives."""
+        self._drawing.unended = goes_on and self.bye is None
         self._draw(self.story.close(self._at({})))
         if self._whole:
             self._drawing.close()

@@ -236,6 +236,16 @@ def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(session, 
     assert "Bash touch x · unanswered" in shown and "the recording was cut off here" in shown
 
 
+def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to_who_watches(session, hosts, started):
+    one = session(*QUESTION, *ENDED)
+    waiting(hosts, one)
+    with started("bridge", "watch", one.id) as process:
+        read_to(process, "? may it run Bash touch x")
+        os.kill(hosts.now(one).facts["pid"], signal.SIGKILL)
+        shown, said = process.communicate(timeout=PATIENCE)
+    assert "Bash touch x · unanswered" in shown and "was killed" in said
+
+
 def test_a_reader_that_has_seen_enough_ends_the_watching(session, hosts, started):
     one = session(["hear", "go"], TURN)
     done(hosts, one)
