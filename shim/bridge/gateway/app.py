@@ -189,18 +189,18 @@ class Gateway:
     async def session(self, request: Request) -> Response:
         return _json(_shown(await self._found(request)))
 
-    async def events(self, request: Request) -> "Ended | EventStream":
+    async def events(self, request: Request) -> Ended | EventStream:
         """The lines of a session."""
         return await self._stream(request, Teller)
 
-    async def steps(self, request: Request) -> "Ended | EventStream":
+    async def steps(self, request: Request) -> Ended | EventStream:
         """The drawn steps of a session."""
         last = request.query_params.get("last", str(LAST))
         if not last.isascii() or not last.isdigit() or int(last[:9]) > MOST_STEPS:
             raise Refused(400, f"`last` must be a number up to {MOST_STEPS:,}")
         return await self._stream(request, lambda cursor: Drawn(cursor, int(last)))
 
-    async def _stream(self, request: Request, teller: Callable[[Cursor | None], Teller]) -> "Ended | EventStream":
+    async def _stream(self, request: Request, teller: Callable[[Cursor | None], Teller]) -> Ended | EventStream:
         found = await self._found(request)
         cursor = cursor_of(request.headers.get("last-event-id") or request.query_params.get("after", ""))
         if cursor is not None and not found["alive"] and self._hosts.seen(found["session"], cursor):

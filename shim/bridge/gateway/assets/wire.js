@@ -108,6 +108,7 @@ class Stream {
       if (refused && [400, 401, 403, 404].includes(refused.status)) return this.stands(false, refused);
       this.stands(false, null);
       await this.pause();
+      if (this.state === "resting") return this.park();
     }
   }
 
