@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,7 @@ for path in sys.stdin.read().splitlines():
             continue
         print(name, path)
 """
+HOLDS = "import fcntl, sys; held = open(sys.argv[1]); fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB); "
 SLEEPS = "import sys; print(flush=True); sys.stdin.read()"
 
 
@@ -76,11 +78,18 @@ def users():
         top.chmod(0o755)
         python = a_python(top)
         alice, bob = (User(number, python, top / f"user-{number}") for number in (ALICE, BOB))
-        for one in (alice, bob):
-            assert one.shim("claude", "--bg", "hi").returncode == 0
-        yield alice, bob
-        for one in (alice, bob):
-            one.shim("claude", "daemon", "stop", "--any")
+        try:
+            for one in (alice, bob):
+                assert one.shim("claude", "--bg", "hi").returncode == 0
+            yield alice, bob
+        finally:
+            ended = [one.shim("claude", "daemon", "stop", "--any").returncode for one in (alice, bob)]
+        assert ended == [0, 0]
+
+
+def is_up(process):
+    """Wait until it has said so."""
+    return bool(select.select([process.stdout], [], [], PATIENCE)[0] and process.stdout.readline())
 
 
 def a_python(top):
@@ -137,18 +146,17 @@ def test_what_another_user_wrote_into_a_state_folder_is_not_believed(users):
     shutil.copytree(bob.state, shared, ignore=shutil.ignore_patterns("socket"))
     (facts,) = shared.rglob(registry.FACTS)
     with alice.start("-c", SLEEPS) as hers:
-        assert hers.stdout.readline()
+        assert is_up(hers)
         forged = json.loads(facts.read_text()) | {"pid": hers.pid, "state": "working", "status": "busy"}
         facts.write_text(json.dumps(forged))
         subprocess.run(["chmod", "-R", "a+rwX", shared], check=True)
         subprocess.run(["chown", "-R", f"{BOB}:{BOB}", shared], check=True)
-        holds = "import fcntl, sys; held = open(sys.argv[1]); fcntl.flock(held, fcntl.LOCK_EX); " + SLEEPS
-        with bob.start("-c", holds, str(facts.with_name("lock"))) as holder:
-            assert holder.stdout.readline()
+        with bob.start("-c", HOLDS + SLEEPS, str(facts.with_name("lock"))) as holder:
+            assert is_up(holder)
             there = {"SHIM_STATE": str(shared)}
             stopped = alice.shim("claude", "stop", forged["id"], **there)
             assert hers.poll() is None and stopped.returncode == 1, stopped
             assert "is not your own folder" in stopped.stderr and alice.agents(**there) == []
-            holder.communicate()
-        hers.communicate()
+            holder.communicate(timeout=PATIENCE)
+        hers.communicate(timeout=PATIENCE)
         assert hers.returncode == 0
