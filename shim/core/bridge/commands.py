@@ -35,7 +35,7 @@ class Drop(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """Facts for `host.json`: state, status, waitingFor, needs, detail, driver."""
+    """Facts for `host.json`: what a `state` frame says, the driver, and the name."""
 
     facts: Mapping[str, Any]
 

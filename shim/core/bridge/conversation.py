@@ -204,7 +204,7 @@ class Conversation:
             self._tell_facts(facts)
 
     def later(self) -> None:
-        """Tell of a detail that changed: once a second, not with every call."""
+        """Tell of a detail that changed: at a tick, not with every call."""
         facts = self._kept()
         if facts != self._facts:
             self._tell_facts(facts)

@@ -164,7 +164,7 @@ class Hub:
         self._it.audience.replayed(client, after, entries)
 
     def tick(self) -> None:
-        """Time goes by: to be called about once a second."""
+        """Time goes by: to be called at least once a second."""
         it, now = self._it, self._clock()
         it.later()
         it.audience.silent(now)
