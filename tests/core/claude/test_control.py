@@ -505,6 +505,17 @@ def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about
     assert not decision.allow and "Bash(touch:*)" in decision.message and not decision.announced
 
 
+def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows():
+    one = control(policy=policy())
+    one.ask(TOUCH)
+    rules = [{"toolName": "Bash", "ruleContent": "touch:*"}]
+    update = {"type": "addRules", "rules": rules, "behavior": "deny", "destination": "session"}
+    ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
+    assert decision.allow
+    again = one.ask(TOUCH._replace(request="q2", call="call_2"))
+    assert again is not None and not again.allow
+
+
 def test_the_mode_of_an_answer_binds_the_next_call():
     one = control(policy=policy())
     one.ask(TOUCH)

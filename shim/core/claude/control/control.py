@@ -165,8 +165,9 @@ class Control(Lines):
         if asked is None:
             return []
         self._resume()
-        self.facts.change(changes(response))
-        return [Decided(asked, self._judged(asked, response)), *self._choose(response)]
+        decided = Decided(asked, self._judged(asked, response))
+        self.facts.change(changes(response))  # for the next call
+        return [decided, *self._choose(response)]
 
     def _shown(self, permission: Permission) -> Mapping[str, Any]:
         """The arguments of a call as the hooks left them."""
