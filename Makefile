@@ -38,7 +38,7 @@ lint: setup
 # Three workers on two cores: tests of processes wait. With bytecode, so that assertions are rewritten only once.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 3 --dist worksteal --ignore=tests/e2e
 
-test: setup ## lint, types and the tests that need nothing but Python, in four minutes on two cores
+test: setup ## lint, types and the tests that need nothing but Python, in five minutes on two cores
 	@began=$$(date +%s) && $(MAKE) --no-print-directory lint && $(PYTEST) tests \
 	  && echo "make test: $$(($$(date +%s) - began)) s"
 
