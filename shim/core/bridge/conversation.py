@@ -177,7 +177,8 @@ class Conversation:
         """The conversation says which mode it is in. Where nobody told it that, its agent has chosen it."""
         self.session = self.session._replace(mode=mode)
         if mode != self.ceilings.told_mode and not self.requests.pending("set_permission_mode"):
-            self.ceilings.chosen = self.ceilings.told_mode = mode
+            self.ceilings.choose(mode)
+            self.ceilings.told_mode = mode
             self.keep()
 
     def forward(self, ask: Ask) -> None:

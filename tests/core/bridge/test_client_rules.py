@@ -212,6 +212,18 @@ def test_of_two_modes_that_are_both_refused_none_is_chosen():
     assert of_kind(play.join(3), "welcome")[0]["chosen"] == "plan"
 
 
+def test_a_mode_that_was_refused_once_and_is_the_agents_own_choice_now_stays_when_another_one_is_refused():
+    play = two("plan")
+    for name in ("acceptEdits", "auto"):
+        play.say(1, "mode", id=name, mode=name)
+    refused(play)
+    told(play)
+    play.said({"type": "system", "subtype": "status", "permissionMode": "acceptEdits"})
+    play.say(1, "mode", id="c", mode="dontAsk")
+    refused(play)
+    assert of_kind(play.join(3), "welcome")[0]["chosen"] == "acceptEdits"
+
+
 def test_settings_that_could_widen_are_not_passed_on():
     play = two()
     for settings in (
