@@ -21,7 +21,7 @@ from shim.bridge.registry import Registered, make_folder
 from shim.channels.stamps import fresh_uuid
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
-from shim.core.claude.argv.rooted import rooted
+from shim.core.claude.argv.rooted import is_json, rooted
 from shim.core.claude.argv.words import flag_name, forbidden, going_on_with
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import short_id
@@ -203,7 +203,7 @@ def check_files(one: Registered, begun: Invocation, asked: Invocation | None = N
 
 def _gone(said: str, path: str = "") -> bool:
     """Whether what was said names a file that is not there; it may be JSON itself."""
-    return not said.lstrip().startswith("{") and not os.path.exists(path or said)
+    return not is_json(said) and not os.path.exists(path or said)
 
 
 def reap() -> None:

@@ -20,6 +20,7 @@ from shim.conversation.decide import Start
 from shim.core.bridge.frames import frame
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.rooted import is_json
 from shim.core.claude.messages import read_line
 from shim.core.errors import ShimError
 from shim.state import store
@@ -80,7 +81,7 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
     begins = of["resume"] == (wanted.forked or session)  # a copy that goes on is not copied again
     invocation = parse([*wanted.arguments, *(wanted.beginning if begins else ())], dialect="claude")
     settings = invocation.configuration.settings
-    if settings and settings.lstrip().startswith("{"):  # other users see a child's words, and those have a limit
+    if settings and is_json(settings):  # other users see a child's words, and those have a limit
         settings = registry.write_flag_settings(folder, settings)
     return invocation.with_flags(
         prompt=None,

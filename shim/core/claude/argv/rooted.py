@@ -22,13 +22,13 @@ def rooted(invocation: Invocation, folder: str, cwd: str) -> Invocation:
     root, rules, files = _Root(folder), invocation.rules, invocation.configuration
     flags: dict[str, Any] = {name: root.path(said) for name in FILES if (said := invocation.flag(name))}
     if files.settings:
-        flags["settings"] = root.settings(files.settings) if _is_json(files.settings) else root.path(files.settings)
+        flags["settings"] = root.settings(files.settings) if is_json(files.settings) else root.path(files.settings)
     return invocation.with_flags(
         **flags,
         add_dirs=tuple(map(root.directory, invocation.add_dirs)),
         allowed_tools=tuple(map(root.rule, rules.allowed_tools)),
         disallowed_tools=tuple(map(root.rule, rules.disallowed_tools)),
-        mcp_config=tuple(said if _is_json(said) else root.path(said) for said in files.mcp_config),
+        mcp_config=tuple(said if is_json(said) else root.path(said) for said in files.mcp_config),
         other=tuple((name, value and root.other(name, value)) for name, value in invocation.leftovers.other),
     )
 
@@ -57,7 +57,7 @@ class _Root(NamedTuple):
     def other(self, name: str, said: str) -> str:
         if name in OTHER_FILES:
             return self.path(said)
-        return self.settings(said) if name == MANAGED and _is_json(said) else said
+        return self.settings(said) if name == MANAGED and is_json(said) else said
 
     def settings(self, said: str) -> str:
         """Settings, in the words that came if nothing of them is about a folder."""
@@ -77,7 +77,8 @@ class _Root(NamedTuple):
         return said if whole == found else whole
 
 
-def _is_json(text: str) -> bool:
+def is_json(text: str) -> bool:
+    """Whether a flag says JSON itself, and not the name of a file."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
