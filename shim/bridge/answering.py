@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from shim.core.bridge.questions import OPEN
 from shim.core.claude.permissions import ELICITATION
 from shim.core.errors import FrontendError
 from shim.core.policy.acts import CHANGERS, READERS, SHELL_TOOLS, SHOWS_BELOW
@@ -24,7 +25,6 @@ from shim.core.reading.bounded import Bounded
 YES, NO, ALWAYS = "yes", "no", "always"
 WORDS = {"y": YES, "yes": YES, "n": NO, "no": NO, "a": ALWAYS, "always": ALWAYS}
 DENIED = "The user does not want this call to run."
-OPEN = 1000  # questions at once; a host asks no more
 
 
 class Question(NamedTuple):
