@@ -17,7 +17,7 @@ from shim.bridge.link import HostGoneError, Link, connect
 from shim.bridge.registry import Registered
 from shim.bridge.start import GOING_SECONDS, begun_with
 from shim.channels.raw_output import tell
-from shim.channels.signals import StoppedError
+from shim.channels.signals import Signals, StoppedError
 from shim.channels.stamps import fresh_uuid
 from shim.channels.stdout import Output, Stdout
 from shim.conversation.invocation import prompts, terminator
@@ -31,7 +31,6 @@ from shim.state.claude_settings import permissions
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
-    from shim.channels.signals import Signals
     from shim.channels.stdin import Source
 
 LOOK_SECONDS = 0.05  # between two looks whether a host that ends is gone
@@ -61,7 +60,7 @@ class Joining:
         self._settings = settings
         self._own = own
 
-    def run(self, signals: "Signals", prompt: str | None, source: "Source | None") -> int:
+    def run(self, signals: Signals, prompt: str | None, source: "Source | None") -> int:
         """The conversation; the exit status. EndedError where the host has ended meanwhile."""
         signals.started = True
 
@@ -71,7 +70,7 @@ class Joining:
 
         return anyio.run(conversation)
 
-    async def _greeted(self, signals: "Signals") -> Link:
+    async def _greeted(self, signals: Signals) -> Link:
         """A connection to the host. EndedError for one that has ended meanwhile."""
         name, partial = os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude", self._invocation.streams.partial
         try:
@@ -82,7 +81,7 @@ class Joining:
                 raise MachineError(f"the session could not begin: {error.reason or 'its host has ended'}") from None
             raise EndedError from None
 
-    def _wait_for_end(self, signals: "Signals") -> None:
+    def _wait_for_end(self, signals: Signals) -> None:
         """A host that is about to end is waited for: two must not have the same session of the vendor's."""
         one, end = self._one, time.monotonic() + GOING_SECONDS
         while registry.alive(one.session, os.environ):
@@ -95,7 +94,7 @@ class Joining:
                 )
             time.sleep(LOOK_SECONDS)
 
-    async def _converse(self, link: Link, signals: "Signals", prompt: str | None, source: "Source | None") -> int:
+    async def _converse(self, link: Link, signals: Signals, prompt: str | None, source: "Source | None") -> int:
         streams, asked = self._invocation.streams, prompts(self._invocation)
         inside, _ = servers(self._invocation, working_directory())
         frontend = Frontend(self._wants(), self._one.session, fresh_uuid, asked=asked, servers=inside)
@@ -114,7 +113,7 @@ class Joining:
         one, welcome = self._one, frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
         read = registry.read_settings(one.folder, welcome.get("generation"))
-        if read is None:  # a host of another version
+        if read is None:  # a host of another version, or one without room for a file
             read = permissions(begun_with(one), os.environ, str(one.facts["cwd"]))
         less = narrower_now(self._invocation, begun_with(one), read, str(one.facts["cwd"]), mode, os.environ)
         if less.refused:

@@ -1,0 +1,26 @@
+"""A frontend that is let in to its session, or waits for a host that ends."""
+
+import signal
+
+import pytest
+
+from shim.bridge.attach import joining
+from shim.bridge.link import HostGoneError
+from shim.bridge.registry import Registered
+from shim.channels.signals import Signals, StoppedError
+from shim.core.claude.argv.parse import parse
+from shim.state.config import Settings
+
+
+def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
+    async def gone(session, environment, **hello):
+        raise HostGoneError(session)
+
+    signals = Signals()
+    signals.pending.append(signal.SIGTERM)
+    monkeypatch.setattr(joining, "connect", gone)
+    monkeypatch.setattr(joining.registry, "alive", lambda session, environment: True)
+    monkeypatch.setattr(joining, "GOING_SECONDS", 0.5)
+    one = Registered("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
+    with pytest.raises(StoppedError):
+        joining.Joining(one, parse([]), Settings(), own=False).run(signals, None, None)
