@@ -97,8 +97,8 @@ class Life:
             generation,
             {"vendor": start.vendor.shown, "cwd": start.cwd, "session": session},
         )
-        permissions = start.invocation.permissions
-        chosen = permissions.skip_permissions or permissions.permission_mode is not None
+        flags = start.invocation.permissions
+        chosen = flags.skip_permissions or flags.permission_mode is not None
         mode = start.mode if chosen else _read_by(start).mode or start.mode
         patience = settings.timeout("permission_timeout", start.vendor.name, start.vendor.timeouts)
         question_seconds = max(PATIENCE * patience, patience - EARLIER_SECONDS)
@@ -113,7 +113,7 @@ class Life:
                 mode=mode,
                 pid=os.getpid(),
                 version=__version__,
-                bypass=permissions.skip_permissions or permissions.allow_skip_permissions or mode == BYPASS,
+                bypass=flags.skip_permissions or flags.allow_skip_permissions or mode == BYPASS,
                 answers=settings.bridge.answers,
                 question_seconds=question_seconds,
                 frame_bytes=settings.max_inbound_bytes,
@@ -153,8 +153,7 @@ class Life:
                 tasks.cancel_scope.cancel()
 
     def _keep_settings(self) -> None:
-        """Keep what the conversation has read of Claude's settings. Where that cannot be, who joins brings all of it
-        that forbids."""
+        """Keep what the conversation has read of Claude's settings, for who joins. It is tried again where it fails."""
         settled = _read_by(self._start)
         if settled != self._settled:
             with suppress(OSError):

@@ -329,13 +329,19 @@ def test_flags_that_have_no_effect_on_a_living_session_are_named(living):
     assert done.stderr.endswith("which runs in the background already: --add-dir, --effort\n")
 
 
-def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(living):
+def joined_in_plan(living):
+    """A session, and what a frontend saw that has joined it with a narrower mode, which it was told."""
     living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
     one, _ = begun(living)
     with talk(living, "--resume", one.session, "--permission-mode", "plan") as running:
         running.say(request("r1", "initialize"))
         done = running.hang_up()
     assert responses(done)["r1"]["response"]["current_permission_mode"] == "plan"
+    return one, done
+
+
+def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(living):
+    one, done = joined_in_plan(living)
     assert [line["type"] for line in done.lines] == ["control_response"]
     living.in_mode(one, "default")
 
@@ -421,12 +427,7 @@ if any("bridge.host" in word for word in sys.orig_argv):
 def test_a_narrower_mode_is_told_though_the_host_has_only_answered(living, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(LATE)
     living.environment["PYTHONPATH"] = str(tmp_path)
-    living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
-    one, _ = begun(living)
-    with talk(living, "--resume", one.session, "--permission-mode", "plan") as running:
-        running.say(request("r1", "initialize"))
-        done = running.hang_up()
-    assert responses(done)["r1"]["response"]["current_permission_mode"] == "plan"
+    joined_in_plan(living)
 
 
 def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began_in(living):
