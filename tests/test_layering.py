@@ -25,9 +25,6 @@ FLOORS = (
 )  # fmt: skip
 DRAWS = ("story", "commands", "__main__")  # may use what draws for people
 
-LINES = 400  # of a module
-ENTRIES = 12  # of a folder; of the top two more
-ATTRIBUTES = 20  # of an object
 VENDORS = "vendors"  # one file a vendor, as many as there are
 
 
@@ -148,70 +145,6 @@ def test_only_the_front_door_knows_the_commands():
     for name, found in import_graph().items():
         if room(name) not in ("commands", "__main__"):
             assert not {other for other in found if room(other) == "commands"}, name
-
-
-def test_a_folder_is_taken_in_at_a_glance():
-    for folder in (SHIM, *(path for path in SHIM.rglob("*") if path.is_dir())):
-        if folder.name in ("__pycache__", "assets", VENDORS, "manual"):
-            continue
-        entries = [path for path in folder.iterdir() if path.name not in ("__pycache__", "__init__.py", "py.typed")]
-        most = ENTRIES + 1 if folder == SHIM else ENTRIES  # with __init__.py fourteen at the top
-        assert len(entries) <= most, f"{folder.relative_to(ROOT)}: {len(entries)} entries"
-
-
-def test_no_module_is_too_long_to_read():
-    for name, path in MODULES.items():
-        length = len(path.read_text(encoding="utf-8").splitlines())
-        assert length <= LINES, f"{name} has {length} lines"
-
-
-Class = tuple[str, str]  # its module and its name
-
-
-def classes() -> dict[Class, ast.ClassDef]:
-    return {
-        (name, node.name): node for name in MODULES for node in ast.walk(tree(name)) if isinstance(node, ast.ClassDef)
-    }
-
-
-def attributes(node: ast.ClassDef) -> set[str]:
-    """The attributes that a class gives its objects; not its methods, not what another object holds for it."""
-    own: set[str] = set()
-    for each in node.body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            held = isinstance(each.value, ast.Call) and getattr(each.value.func, "id", "") in ("part", "property")
-            own |= set() if held else {each.target.id}
-    for each in ast.walk(node):
-        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
-            own |= {each.attr} if getattr(each.value, "id", "") == "self" else set()
-    return own
-
-
-def constants(node: ast.ClassDef) -> set[str]:
-    """What all objects of a class share: no state of any of them."""
-    return {
-        ast.unparse(each.target)
-        for each in node.body
-        if isinstance(each, ast.AnnAssign) and "ClassVar" in ast.unparse(each.annotation)
-    }
-
-
-def inherited(known: Mapping[Class, ast.ClassDef], found: Class) -> set[str]:
-    """The attributes that an object has of all its classes, without their constants."""
-    here, node = found[0], known[found]
-    near = (here, *ours(imports(here)))
-    bases = [
-        (module, ast.unparse(base)) for base in node.bases for module in near if (module, ast.unparse(base)) in known
-    ]
-    return (attributes(node) - constants(node)).union(*(inherited(known, base) for base in bases))
-
-
-def test_an_object_has_few_attributes_of_its_own():
-    """In one class, and in a chain of classes too: a chain would only hide them."""
-    known = classes()
-    for found, node in known.items():
-        for own in (attributes(node), inherited(known, found)):
-            assert len(own) <= ATTRIBUTES, f"{'.'.join(found)} has {len(own)} attributes: {sorted(own)}"
 
 
 def test_every_module_says_what_it_is():
