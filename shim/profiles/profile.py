@@ -89,6 +89,7 @@ class ProfileTranslator(Engine):
             self._read_stderr(line[:SEARCHED_CHARACTERS])
         turn, cut = self.turn, bool(self.parts)
         self.gathered(whole=False)
+        self.write_nested()
         self.spend()
         if turn.outcome is not None or child_exit is None or child_exit.signal is not None:
             return

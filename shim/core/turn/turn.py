@@ -252,8 +252,10 @@ class Turn:
 
     def child(self, parent: str, usage: Usage | None = None) -> Nested:
         """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds up."""
-        call = self.calls.open.get(parent)
-        return self.nested.child(parent, call[0] if call else None, usage)
+        call, nested_call = self.calls.open.get(parent), self.nested.open.get(parent)
+        if call is not None:
+            return self.nested.child(parent, call[0], usage)
+        return self.nested.child(parent, None if nested_call is None else nested_call[1], usage)
 
     # -- beside the conversation --------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@
     ignore        –
 
 `limit` of a result: turns, budget, or any other that was reached.
+`stream.parent` is the id of the call that runs the nested agent which an event belongs to. What a rule emits for such
+an event is that agent's: it is no answer of the turn, does not end it, and does not fail it.
 `usage` is a table of input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens (and cost_usd).
 """
 
@@ -54,6 +56,7 @@ class Told:
     marks       ids of calls begin anew with each process
     pieces      a rule says calls in pieces
     reconciled  text or thinking that is streamed and then said whole, without a name for the block
+    parent      `stream.parent`
     """
 
     def __init__(self, spot: Spot, tools: Tools) -> None:
@@ -66,6 +69,7 @@ class Told:
         self.marks = own.at("ids").choice(IDS, IDS[0]) == "process"
         self.pieces = any(one.table().get("emit") == "tool_input" for one in events)
         self.reconciled = _reconciled(events, self.text)
+        self.parent = own.at("parent")
 
 
 def _reconciled(rules: list[Spot], text: str) -> frozenset[str]:
@@ -86,7 +90,15 @@ def emit(spot: Spot, told: Told, here: Function) -> None:
     for needed in _NEEDED.get(name, ()):
         if not spot.at(needed):
             raise spot.refused(f"a rule with `{needed}`, which {name} needs", told=f"a rule without `{needed}`")
-    write(spot, told, here)
+    nested = _NESTED.get(name)
+    if nested is None or not told.parent:
+        write(spot, told, here)
+        return
+    parent, again = here.held(field(told.parent, here))
+    with here.block(f"if {parent}:"):
+        nested(spot, told, here, f"identity({again})")
+    with here.block("else:"):
+        write(spot, told, here)
 
 
 RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
@@ -176,6 +188,10 @@ def _tool_input(spot: Spot, told: Told, here: Function) -> None:
     own, key = here.variable(), here.variable()
     call = optional(spot.at("id"), here)
     here.line(f"{own} = {_identity(call, told, here)}")
+    if told.parent:
+        parent, again = here.held(field(told.parent, here))
+        with here.block(f"if {parent}:"):
+            here.line(f"engine.nested.piece(identity({again}), {own})")
     here.line(f"{key} = {field(spot.at('block'), here) if spot.at('block') else call}")
     here.line(f"engine.piece({key}, {own}, {optional(spot.at('name'), here)}, {field(spot.at('input'), here)})")
     if spot.at("done"):
@@ -198,6 +214,10 @@ def _tool_result(spot: Spot, told: Told, here: Function) -> None:
         return
     if told.pieces:
         here.line("engine.gathered()")
+    if told.parent:
+        own, kept = here.held(own)
+        here.line(f"engine.nested.flush({own})")
+        own = kept
     if told.late:
         here.line("engine.answers = True")
     here.line(f"engine.turn.tool_result({own}, {content}, {failed})")
@@ -271,6 +291,74 @@ def _input(spot: Spot, told: Told, here: Function) -> None:
 def _ignore(spot: Spot, told: Told, here: Function) -> None:
     """Nothing is said."""
 
+
+# -- events of nested agents --------------------------------------------------------------------------------------
+
+
+def _nested_speech(kind: str) -> Callable[[Spot, Told, Function, str], None]:
+    def write(spot: Spot, told: Told, here: Function, parent: str) -> None:
+        text, block = field(spot.at("text"), here), optional(spot.at("block"), here)
+        mode = spot.at("mode").choice(TEXT_MODES, told.text)
+        here.line(f"engine.nested.text({parent}, {literal(kind)}, {text}, {block}, {literal(mode)})")
+
+    return write
+
+
+def _nested_reply(spot: Spot, told: Told, here: Function, parent: str) -> None:
+    here.line(f"engine.nested.reply({parent})")
+
+
+def _nested_call(spot: Spot, told: Told, here: Function, parent: str) -> None:
+    own = _identity(optional(spot.at("id"), here), told, here)
+    name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
+    here.line(f"engine.nested.call({parent}, {own}, {name}, {given})")
+
+
+def _nested_result(spot: Spot, told: Told, here: Function, parent: str) -> None:
+    content, again = here.held(optional(spot.at("content"), here))
+    own, failed = _identity(field(spot.at("id"), here), told, here), truth(spot.at("is_error"), here)
+    call = ""
+    if spot.at("name"):
+        call = f", {field(spot.at('name'), here)}, {optional(spot.at('input'), here)}"
+    here.line(f'engine.nested.result({parent}, {own}, "" if {content} is None else {again}, {failed}{call})')
+
+
+def _nested_denied(spot: Spot, told: Told, here: Function, parent: str) -> None:
+    own, name = _identity(field(spot.at("id"), here), told, here), optional(spot.at("name"), here)
+    here.line(f"engine.nested.denied({own}, {name}, {optional(spot.at('input'), here)})")
+
+
+def _nested_usage(spot: Spot, told: Told, here: Function, parent: str) -> None:
+    usage, cost = _counted(spot, here)
+    here.line(f"engine.nested.replied({parent}, {usage}, {cost})")
+
+
+def _nested_error(spot: Spot, told: Told, here: Function, parent: str) -> None:
+    here.line(f"engine.noticed({field(spot.at('error'), here)})")
+
+
+def _nested_retract(spot: Spot, told: Told, here: Function, parent: str) -> None:
+    here.line(f"engine.nested.retract({parent})")
+
+
+def _nested_nothing(spot: Spot, told: Told, here: Function, parent: str) -> None:
+    """The main agent alone has this."""
+
+
+_NESTED: Mapping[str, Callable[[Spot, Told, Function, str], None]] = {
+    "session": _nested_nothing,
+    "text": _nested_speech("text"),
+    "thinking": _nested_speech("thinking"),
+    "reply": _nested_reply,
+    "tool_use": _nested_call,
+    "tool_result": _nested_result,
+    "denied": _nested_denied,
+    "usage": _nested_usage,
+    "result": _nested_reply,
+    "error": _nested_error,
+    "retract": _nested_retract,
+    "compacted": _nested_nothing,
+}
 
 _CALL = ("id", "name", "input")
 _COUNTED = ("usage", "cost_usd", "stop_reason")

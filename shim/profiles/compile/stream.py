@@ -15,7 +15,7 @@ ENDS = ("event", "synthesize")
 REPORT_EMITS = ("session", "usage", "result", "notice", "error", "ignore")  # a run is over when its file is read
 STDERR_RULES = 50
 EXIT_CAUSES = (*CAUSES, "interrupted")
-STREAM_KEYS = ("text", "usage", "end", "ids", "results", "stderr_noise", "saves_late", "given_id")
+STREAM_KEYS = ("text", "usage", "end", "ids", "results", "stderr_noise", "saves_late", "given_id", "parent")
 
 
 class StderrRule:

@@ -11,6 +11,7 @@ from shim.core.vendor.translator import Event, Translator
 from shim.profiles.run.tally import Tally
 
 if TYPE_CHECKING:
+    from shim.profiles.run.nested import NestedEvents
     from shim.profiles.run.parts import Parts
 
 NOTICE_CHARACTERS = 2000
@@ -48,6 +49,16 @@ class Engine(Translator):
         self.keys = {"text": 0, "thinking": 0}  # of blocks that are streamed and then said whole, without a name
         self.doubts = False  # an event out of a broken line is being read
         self._once: set[int] = set()
+        self._nested: NestedEvents | None = None
+
+    @property
+    def nested(self) -> "NestedEvents":
+        """What belongs to nested agents, by `stream.parent`."""
+        if self._nested is None:
+            from shim.profiles.run.nested import NestedEvents
+
+            self._nested = NestedEvents(self)
+        return self._nested
 
     @property
     def account(self) -> Account:
@@ -58,7 +69,7 @@ class Engine(Translator):
         """Another turn begins: nothing of the last one is remembered."""
         self._once.clear()
         self.held.clear()
-        self.parts = None
+        self.parts = self._nested = None
         self.session, self.notice = None, ""
         self.tally.begin()
 
@@ -144,6 +155,9 @@ class Engine(Translator):
     def call(self, own: Any, name: Any, arguments: Any) -> None:
         if self.parts is not None:
             self.parts.whole(own)
+        if self._nested is not None and (parent := self._nested.take_piece(own)) is not None:
+            self._nested.call(parent, own, name, arguments)
+            return
         if self.held:
             self.calls()
         self.turn.tool_use(own, *translate(self.tools, name, arguments), hidden=self.hidden(name))
@@ -184,6 +198,11 @@ class Engine(Translator):
         claude = claude if claude.__class__ is str else "unknown"
         self.turn.denied(str(own or claude), claude, arguments)
 
+    def write_nested(self) -> None:
+        """Write the blocks of nested agents that are still open: no more of them will come."""
+        if self._nested is not None:
+            self._nested.flush()
+
     # -- numbers and ends -----------------------------------------------------------------------------------------
 
     def replied(self, counted: Usage | None, stop_reason: Any, cost: float) -> None:
@@ -214,6 +233,7 @@ class Engine(Translator):
         """The vendor says that it is done; the fields are those of a `result` rule."""
         bad = bool(interrupted or is_error)
         self.gathered(whole=not bad)
+        self.write_nested()
         if self.late:
             # Calls are open at a good end only where the vendor never says what one returned.
             self.say_held(fill=not bad and not self.answers)

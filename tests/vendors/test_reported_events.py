@@ -1,0 +1,365 @@
+"""Events of vendors that people reported: denials, reasoning, finish reasons, and nested agents."""
+
+import pytest
+from profiling import lines_of, profiled, result_line
+from ruling import judge
+from support import parse, terms_of
+
+from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
+from shim.core.turn.outcome import Exit
+from shim.core.vendor.translation import Translation
+from shim.vendors import find
+
+
+def vendor(name):
+    return find(name)
+
+
+def blocks(lines, kind):
+    """The content blocks of one type, each with the parent of its line."""
+    found = []
+    for line in lines:
+        content = line.get("message", {}).get("content", ())
+        found += [(line["parent_tool_use_id"], block) for block in content if block["type"] == kind]
+    return found
+
+
+def results(lines):
+    return [(block["tool_use_id"], block["content"], block["is_error"]) for _, block in blocks(lines, "tool_result")]
+
+
+# -- cline ------------------------------------------------------------------------------------------------------------
+
+UNAPPROVED = 'Tool "x" requires approval in a TTY session -- NOT a tool or system failure.'
+
+
+def cline(kind, **fields):
+    return {"type": "agent_event", "event": {"type": kind, **fields}}
+
+
+def cline_call(name, given, output, **fields):
+    call = {"contentType": "tool", "toolName": name, "toolCallId": "c1"}
+    return [cline("content_start", **call, input=given), cline("content_end", **call, output=output, **fields)]
+
+
+CLINE_END = {"type": "run_result", "finishReason": "completed", "text": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "call"),
+    [
+        ("run_commands", {"commands": ["touch a"]}, ("Bash", "c1", {"command": "touch a"})),
+        ("editor", {"path": "a", "new_text": "x"}, ("Write", "c1", {"file_path": "a", "content": "x"})),
+        ("server__tool", {"n": 1}, ("server__tool", "c1", {"n": 1})),
+        ("read_files", {"files": [{"path": "a"}]}, ("Read", "c1:0", {"file_path": "a"})),
+    ],
+)
+def test_a_call_that_nobody_could_approve_in_cline_is_an_error_and_a_denial(name, given, call):
+    lines = lines_of(vendor("cline"), *cline_call(name, given, {"error": UNAPPROVED}), CLINE_END)
+    denials = result_line(lines)["permission_denials"]
+    assert [(one["tool_name"], one["tool_use_id"], one["tool_input"]) for one in denials] == [call]
+    assert results(lines) == [(call[1], UNAPPROVED, True)]
+
+
+def test_a_call_of_cline_that_failed_in_another_way_is_an_error_and_no_denial():
+    failed = cline_call("run_commands", {"commands": ["x"]}, {"error": "EACCES: permission denied"})
+    lines = lines_of(vendor("cline"), *failed, CLINE_END)
+    assert results(lines) == [("c1", "EACCES: permission denied", True)]
+    assert result_line(lines)["permission_denials"] == []
+    lines = lines_of(vendor("cline"), *cline_call("fetch", {}, None, error="gone"), CLINE_END)
+    assert results(lines) == [("c1", "gone", True)]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_the_reasoning_of_cline_is_a_thinking_block_before_the_text(streamed):
+    start = {"contentType": "reasoning", "redacted": False}
+    thinking = [cline("content_start", **start, reasoning=part) for part in ("I ", "think. ")] if streamed else []
+    text = {"contentType": "text", "text": "Hello"}
+    ends = [cline("content_end", **text), cline("content_end", contentType="reasoning", reasoning="I think. ")]
+    if not streamed:
+        ends.reverse()
+    lines = lines_of(vendor("cline"), *thinking, cline("content_start", **text), *ends, CLINE_END)
+    said = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    assert [block["thinking"] for _, block in blocks(lines, "thinking")] == ["I think. "]
+    assert [block["text"] for _, block in blocks(lines, "text")] == ["Hello"]
+    assert not streamed or said[0]["type"] == "thinking"
+    assert result_line(lines)["shim"]["repairs"] == {}
+
+
+# -- opencode: the reason of the last step ----------------------------------------------------------------------------
+
+
+def step(reason, text=""):
+    part = {"messageID": "m", "tokens": {}} | ({} if reason is ... else {"reason": reason})
+    say = [{"type": "text", "sessionID": "ses_1", "part": {"text": text}}] if text else []
+    thought = {"type": "reasoning", "sessionID": "ses_1", "part": {"text": "hm"}}
+    return [thought, *say, {"type": "step_finish", "sessionID": "ses_1", "part": part}]
+
+
+@pytest.mark.parametrize("name", ["opencode", "kilo"])
+@pytest.mark.parametrize("reason", ["unknown", "tool-calls", None, "", ...])
+@pytest.mark.parametrize("text", ["", "so far"])
+def test_a_run_whose_last_step_does_not_end_it_is_incomplete(name, reason, text):
+    result = result_line(lines_of(vendor(name), *step(reason, text)))
+    assert result["is_error"] and result["shim"]["cause"] == "truncated"
+    result = result_line(lines_of(vendor(name), *step(reason), *step("stop", "Done.")))
+    assert (result["is_error"], result["result"], result["stop_reason"]) == (False, "Done.", "end_turn")
+
+
+@pytest.mark.parametrize(("reason", "stop"), [("stop", "end_turn"), ("other", "end_turn"), ("length", "max_tokens")])
+def test_a_step_that_ends_the_run_of_opencode_is_a_success(reason, stop):
+    result = result_line(lines_of(vendor("opencode"), *step(reason, "Done.")))
+    assert (result["is_error"], result["result"], result["stop_reason"]) == (False, "Done.", stop)
+
+
+def test_the_finish_reason_error_of_opencode_is_an_error():
+    result = result_line(lines_of(vendor("opencode"), *step("error")))
+    assert (result["is_error"], result["shim"]["cause"]) == (True, "vendor_error")
+    assert "finish reason error" in result["errors"][0]
+    event = {"type": "error", "sessionID": "ses_1", "error": {"name": "APIError", "data": {"message": "too hot"}}}
+    for events in ([event, *step("error")], [*step("error"), event]):
+        assert result_line(lines_of(vendor("opencode"), *events))["errors"] == ["too hot"]
+
+
+def test_a_reply_of_opencode_that_a_filter_stopped_is_refused():
+    result = result_line(lines_of(vendor("opencode"), *step("content-filter", "half")))
+    assert (result["is_error"], result["shim"]["cause"], result["stop_reason"]) == (True, "refused", "refusal")
+
+
+# -- nested agents ----------------------------------------------------------------------------------------------------
+
+
+def copilot(kind, parent=None, **data):
+    return {"type": kind, "data": data | ({"parentToolCallId": parent} if parent else {})}
+
+
+def copilot_reply(identity, text, *calls, parent=None, deltas=True):
+    """A reply as copilot prints it: fragments, then the whole, then the start of its calls."""
+    halves = (text[:3], text[3:]) if deltas else ()
+    fragments = [copilot("assistant.message_delta", parent, messageId=identity, deltaContent=half) for half in halves]
+    asked = [{"toolCallId": call, "name": name, "arguments": given} for call, name, given in calls]
+    begun = [
+        copilot("tool.execution_start", parent, toolCallId=call, toolName=name, arguments=given)
+        for call, name, given in calls
+    ]
+    whole = copilot("assistant.message", parent, messageId=identity, content=text, toolRequests=asked)
+    return [*fragments, whole, *begun]
+
+
+def copilot_result(call, content, parent=None, **fields):
+    return copilot(
+        "tool.execution_complete",
+        parent,
+        **{"toolCallId": call, "success": True, "result": {"content": content}} | fields,
+    )
+
+
+TASK = ("call_2", "task", {"prompt": "find it"})
+VIEW = ("call_4", "view", {"path": "/a.txt"})
+COPILOT_END = {"type": "result", "sessionId": "s", "exitCode": 0}
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("deltas", [False, True])
+def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_agents(partial, deltas):
+    def nested(*words):
+        return copilot_reply(*words, parent="call_2", deltas=deltas)
+
+    events = [
+        *copilot_reply("m1", "Delegating.", TASK),
+        *nested("m2", "child looks", VIEW),
+        copilot_result("call_4", "AAA", "call_2"),
+        *nested("m3", "child answer"),
+        copilot_result("call_2", "child answer"),
+        *copilot_reply("m4", "Main answer."),
+        COPILOT_END,
+    ]
+    lines = lines_of(vendor("copilot"), *events, partial=partial)
+    assert [(parent, block["text"]) for parent, block in blocks(lines, "text")] == [
+        (None, "Delegating."),
+        ("call_2", "child looks"),
+        ("call_2", "child answer"),
+        (None, "Main answer."),
+    ]
+    assert [(parent, block["name"]) for parent, block in blocks(lines, "tool_use")] == [
+        (None, "Task"),
+        ("call_2", "Read"),
+    ]
+    assert [parent for parent, _ in blocks(lines, "tool_result")] == ["call_2", None]
+    result = result_line(lines)
+    assert result["result"] == "Main answer." and result["shim"]["repairs"] == {}
+    ids = {line["message"]["id"] for line in lines if line["type"] == "assistant" and line["parent_tool_use_id"]}
+    assert not ids & {
+        line["message"]["id"] for line in lines if line["type"] == "assistant" and not line["parent_tool_use_id"]
+    }
+
+
+def test_a_child_that_speaks_last_is_not_the_answer():
+    events = [
+        *copilot_reply("m1", "Delegating.", TASK),
+        *copilot_reply("m2", "child answer", parent="call_2"),
+        copilot_result("call_2", "x"),
+        *copilot_reply("m3", "Main."),
+        *copilot_reply("m4", "late child", parent="call_2"),
+        COPILOT_END,
+    ]
+    assert result_line(lines_of(vendor("copilot"), *events))["result"] == "Main."
+
+
+def test_two_subagents_at_once_are_kept_apart():
+    other = ("call_3", "task", {"prompt": "b"})
+    one, two = (
+        [copilot("assistant.message_delta", parent, messageId=parent, deltaContent=f"{parent} {n} ") for n in range(3)]
+        for parent in ("call_2", "call_3")
+    )
+    mixed = [event for pair in zip(one, two, strict=True) for event in pair]
+    events = [
+        *copilot_reply("m1", "Go", TASK, other),
+        *mixed,
+        copilot_result("call_2", "x"),
+        copilot_result("call_3", "y"),
+    ]
+    lines = lines_of(vendor("copilot"), *events, *copilot_reply("m2", "Done"), COPILOT_END)
+    nested = [(parent, block["text"]) for parent, block in blocks(lines, "text") if parent]
+    assert nested == [(parent, f"{parent} 0 {parent} 1 {parent} 2 ") for parent in ("call_2", "call_3")]
+
+
+def test_the_parent_of_a_subagents_subagent_is_the_call_that_runs_it():
+    inner = ("call_5", "task", {"prompt": "deeper"})
+    events = [
+        *copilot_reply("m1", "Go", TASK),
+        *copilot_reply("m2", "deeper", inner, parent="call_2"),
+        *copilot_reply("m3", "deepest", parent="call_5"),
+        copilot_result("call_5", "deepest", "call_2"),
+        copilot_result("call_2", "x"),
+        *copilot_reply("m4", "Done"),
+        COPILOT_END,
+    ]
+    lines = lines_of(vendor("copilot"), *events)
+    assert [parent for parent, _ in blocks(lines, "text")] == [None, "call_2", "call_5", None]
+    assert result_line(lines)["shim"]["repairs"] == {}
+
+
+def test_an_error_or_a_denial_of_a_subagent_does_not_end_the_turn():
+    denied = {"success": False, "error": {"message": "No.", "code": "denied"}}
+    events = [
+        *copilot_reply("m1", "Go", TASK),
+        *copilot_reply("m2", "look", VIEW, parent="call_2"),
+        copilot_result("call_4", None, "call_2", **denied),
+        copilot("session.error", "call_2", message="child broke", statusCode=500),
+        copilot_result("call_2", "x"),
+        *copilot_reply("m4", "Done"),
+        COPILOT_END,
+    ]
+    result = result_line(lines_of(vendor("copilot"), *events))
+    assert (result["is_error"], result["result"]) == (False, "Done")
+    (denial,) = result["permission_denials"]
+    assert denial["tool_name"] == "Read" and denial["tool_input"] == {"file_path": "/a.txt"}
+
+
+def test_a_forbidden_call_of_a_subagent_ends_the_turn():
+    """A subagent is bound by the rules of the turn, whatever its vendor says beforehand."""
+    translation = Translation(
+        vendor("copilot").translator,
+        terms_of("copilot", judge=judge(deny=["Read"])),
+        open_pen("claude", STABLE_IDENTITY),
+        None,
+    )
+    events = [*copilot_reply("m1", "Go", TASK), *copilot_reply("m2", "look", VIEW, parent="call_2")]
+    data = b"".join(dumped(event) for event in events)
+    lines = parse(translation.feed(data) + translation.close(Exit(code=0), ""))
+    result = result_line(lines)
+    assert result["is_error"] and result["shim"]["cause"] == "denied"
+
+
+def dumped(event):
+    import json
+
+    return json.dumps(event).encode() + b"\n"
+
+
+def amp(role, *content, parent=None):
+    return {"type": role, "message": {"model": "m", "content": list(content)}, "parent_tool_use_id": parent}
+
+
+def test_lines_of_amps_subagent_carry_its_call():
+    use = {"type": "tool_use", "id": "t1", "name": "Task", "input": {"prompt": "p"}}
+    read = {"type": "tool_use", "id": "t2", "name": "Read", "input": {"path": "a"}}
+    events = [
+        {"type": "system", "subtype": "init", "session_id": "T-1"},
+        amp("assistant", {"type": "text", "text": "Go"}, use),
+        amp("assistant", {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "look"}, read, parent="t1"),
+        amp("user", {"type": "tool_result", "tool_use_id": "t2", "content": "A"}, parent="t1"),
+        amp("assistant", {"type": "text", "text": "found"}, parent="t1"),
+        amp("user", {"type": "tool_result", "tool_use_id": "t1", "content": "found"}),
+        amp("assistant", {"type": "text", "text": "Main."}),
+        {"type": "result", "is_error": False, "result": "Main."},
+    ]
+    lines = lines_of(vendor("amp"), *events)
+    assert [parent for parent, _ in blocks(lines, "text")] == [None, "t1", "t1", None]
+    assert [parent for parent, _ in blocks(lines, "thinking")] == ["t1"]
+    assert [parent for parent, _ in blocks(lines, "tool_use")] == [None, "t1"]
+    assert [parent for parent, _ in blocks(lines, "tool_result")] == ["t1", None]
+    assert result_line(lines)["result"] == "Main."
+
+
+PIECES = """
+[stream]
+parent = "by"
+[[event]]
+match = { type = "call" }
+emit = "tool_use"
+id = "n"
+name = "tool"
+[[event]]
+match = { type = "piece" }
+emit = "tool_input"
+id = "n"
+name = "tool"
+input = "part"
+done = "over"
+[[event]]
+match = { type = "end" }
+emit = "result"
+"""
+
+
+def test_a_subagents_call_in_pieces_is_the_subagents():
+    pieces = [{"type": "piece", "n": "c2", "tool": "T", "part": part, "by": "c1"} for part in ('{"a', '": 1}')]
+    pieces[-1]["over"] = True
+    lines = lines_of(
+        profiled(PIECES), {"type": "call", "n": "c1", "tool": "Task"}, *pieces, {"type": "end", "by": "c1"}
+    )
+    assert [(parent, block["name"], block["input"]) for parent, block in blocks(lines, "tool_use")] == [
+        (None, "Task", {}),
+        ("c1", "T", {"a": 1}),
+    ]
+    assert result_line(lines)["is_error"], "the end of a subagent is no end of the turn"
+
+
+# -- copilot ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", ["hm. ", "hm.\n", "\nhm.", "hm."])
+def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(streamed):
+    whole = copilot("assistant.message", messageId="m", content="Hi", reasoningText="hm.", toolRequests=[])
+    events = [
+        copilot("assistant.reasoning_delta", reasoningId="r", deltaContent=streamed),
+        copilot("assistant.message_delta", messageId="m", deltaContent="Hi "),
+        whole,
+        copilot("assistant.reasoning", reasoningId="r", content="hm."),
+        COPILOT_END,
+    ]
+    lines = lines_of(vendor("copilot"), *events)
+    assert result_line(lines)["shim"]["repairs"] == {}
+    assert [block["thinking"] for _, block in blocks(lines, "thinking")] == [streamed]
+
+
+def test_a_whole_thought_that_contradicts_its_fragments_is_still_counted():
+    events = [
+        copilot("assistant.reasoning_delta", reasoningId="r", deltaContent="hm."),
+        copilot("assistant.reasoning", reasoningId="r", content="no."),
+        *copilot_reply("m", "Hi"),
+        COPILOT_END,
+    ]
+    assert result_line(lines_of(vendor("copilot"), *events))["shim"]["repairs"] == {"contradicted_block": 1}
