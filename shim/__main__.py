@@ -27,7 +27,7 @@ def main() -> None:
 def _claude(arguments: list[str], installed: dict[str, str]) -> int:
     if arguments and arguments[0] in ("--version", "-v"):
         # The text of `pen.CLAUDE_VERSION`, without its imports: frontends ask for it before every session.
-        return _say("2.1.330 (Claude Code)\n")
+        return _say("2.1.332 (Claude Code)\n")
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
         # This may be a subcommand. Frontends call those often, and they need nothing that a turn needs.
         from shim.commands.claude.subcommands import door

@@ -107,7 +107,7 @@ def test_awkward_names_are_quoted(box):
     done = subprocess.run(
         [path, "--version"], capture_output=True, text=True, cwd=box.cwd, timeout=PATIENCE, check=True
     )
-    assert done.stdout == "2.1.330 (Claude Code)\n"
+    assert done.stdout == "2.1.332 (Claude Code)\n"
     assert os.listdir(box.cwd) == []
 
 

@@ -41,7 +41,7 @@ from shim.core.claude.usage import NO_USAGE, Tally, Usage, known
 from shim.core.reading.json_text import dump, escape
 from shim.core.reading.limits import ENVELOPE_BYTES, NOTE_BYTES, SHORTEST, fit, fit_line
 
-CLAUDE_VERSION = "2.1.330"  # raised by hand when the contract was measured again
+CLAUDE_VERSION = "2.1.332"  # raised by hand when the contract was measured again
 
 UNLIMITED = 1 << 62
 TERMINATORS = {"message_stop": b'{"type":"message_stop"}\n', "dollar": b"$\n", "none": b""}

@@ -381,7 +381,7 @@ def test_a_silent_open_stdin_is_waited_for_three_seconds_beside_a_prompt(box, de
 def test_the_version_is_said_wherever_it_is_asked_for(box, words):
     """P1"""
     done = refused(box, *words, SHIM_VENDOR="demo")
-    assert (done.status, done.stdout, done.stderr) == (0, b"2.1.330 (Claude Code)\n", "")
+    assert (done.status, done.stdout, done.stderr) == (0, b"2.1.332 (Claude Code)\n", "")
 
 
 @pytest.mark.parametrize(
