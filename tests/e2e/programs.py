@@ -35,7 +35,7 @@ INSTALL_SECONDS = 600.0  # some hundred packages, or one of 170 MB, over a slow 
 
 PINS: Mapping[str, str] = json.loads(Path(__file__).with_name("package.json").read_text())["dependencies"]
 PYTHON_PINS: Mapping[str, str] = {
-    "newest": "claude-agent-sdk==0.2.186",
+    "newest": "claude-agent-sdk==0.2.189",
     "oldest": "claude-agent-sdk==0.1.0",  # of the 0.1 line
     "before": "claude-code-sdk==0.0.25",  # the same SDK under its older name
     "langchain-claude-cli": "langchain-claude-cli==1.2.1",
