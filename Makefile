@@ -35,16 +35,21 @@ lint: setup
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-# Three workers on two cores: tests of processes wait. With bytecode, so that assertions are rewritten only once.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 3 --dist worksteal --ignore=tests/e2e
+# With bytecode, so that assertions are rewritten only once.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --alone -n 2 --dist worksteal --ignore=tests/e2e
+PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 2 --dist loadgroup -m e2e
 
-test: setup ## lint, types and the tests that need nothing but Python, in five minutes on two cores
-	@began=$$(date +%s) && $(MAKE) --no-print-directory lint && $(PYTEST) tests \
-	  && echo "make test: $$(($$(date +%s) - began)) s"
+test: setup ## lint, types and the tests that need nothing but Python, in two minutes on two cores
+	@began=$$(date +%s); \
+	  $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 & lint=$$!; \
+	  $(PYTEST) tests; tests=$$?; \
+	  wait $$lint; lint=$$?; cat $(VENV)/lint.log; \
+	  echo "make test: $$(($$(date +%s) - began)) s"; \
+	  [ $$lint = 0 ] && [ $$tests = 0 ]
 
 full: $(VENV)/.e2e lint ## every test of `make test` and `make e2e`, and every sweep over everything; takes long
 	@$(PYTEST) --full tests
-	@$(BIN)/python -m pytest -q --full -n 2 --dist loadgroup -m e2e tests/e2e
+	@$(PYTEST_E2E) --full tests/e2e
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.shell_lines 100000
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.machines 1000000
 	@cd tests && $(abspath $(BIN))/python -m fuzzing.bridges 10000
@@ -55,7 +60,7 @@ $(VENV)/.e2e: $(VENV)/.ready
 	@touch $@
 
 e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and the exported page in Chromium
-	@began=$$(date +%s) && $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m e2e tests/e2e \
+	@began=$$(date +%s) && $(PYTEST_E2E) tests/e2e \
 	  && echo "make e2e: $$(($$(date +%s) - began)) s"
 
 bench: $(VENV)/.e2e ## measurements, as ratios inside one run

@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import sweeps
 import typer
 from box import PATIENCE, Box
 from hypothesis import HealthCheck, settings
+from suite_lock import SuiteBusy, lock_path, take_suite_lock
 
 from shim import vendors
 from shim.process import guard
@@ -40,6 +42,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="every sweep over everything: `make full`")
+    parser.addoption("--alone", action="store_true", help="wait for other complete runs: `make test`, `make e2e`")
     parser.addoption("--fixture", default="", metavar="NAME", help="loops run over fixtures with NAME in their name")
 
 
@@ -47,6 +50,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: what a module is about may depend on it."""
     sweeps.full, sweeps.only = config.getoption("full"), config.getoption("fixture")
     settings.load_profile("steady" if sweeps.full else "quick")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist starts its workers
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Wait for another complete run of this user to end."""
+    config = session.config
+    if not config.getoption("alone") or hasattr(config, "workerinput"):
+        return
+    report = functools.partial(print, file=sys.stderr, flush=True)
+    try:
+        config.suite_lock = take_suite_lock(lock_path(), report)  # type: ignore[attr-defined]
+    except SuiteBusy as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.INTERNAL_ERROR)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose

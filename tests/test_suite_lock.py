@@ -1,0 +1,22 @@
+"""Two complete test runs of one user do not run at the same time."""
+
+import os
+
+import pytest
+from suite_lock import SuiteBusy, take_suite_lock
+
+
+def test_a_second_run_waits_and_names_the_first_one(tmp_path):
+    lock, reports = tmp_path / "cache" / "tests.lock", []
+    with take_suite_lock(lock, reports.append):
+        assert reports == []
+        with pytest.raises(SuiteBusy, match=f"process {os.getpid()} in .* has held"):
+            take_suite_lock(lock, reports.append, max_wait_s=0.05, poll_s=0.01)
+    assert len(reports) == 1 and f"process {os.getpid()}" in reports[0]
+    take_suite_lock(lock, reports.append).close()
+    assert len(reports) == 1
+
+
+def test_a_run_of_single_files_takes_no_lock(pytestconfig):
+    alone = pytestconfig.getoption("alone")
+    assert hasattr(pytestconfig, "suite_lock") is (alone and not hasattr(pytestconfig, "workerinput"))
