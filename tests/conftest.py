@@ -12,6 +12,7 @@ import pytest
 import sweeps
 import typer
 from box import PATIENCE, Box
+from forking import use_forked_hosts
 from hypothesis import HealthCheck, settings
 from suite_lock import SuiteBusy, lock_path, take_suite_lock
 
@@ -50,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: what a module is about may depend on it."""
     sweeps.full, sweeps.only = config.getoption("full"), config.getoption("fixture")
     settings.load_profile("steady" if sweeps.full else "quick")
+    if not sweeps.full:
+        use_forked_hosts()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist starts its workers
@@ -91,6 +94,14 @@ def box(tmp_path: Path) -> Iterator[Box]:
     place = Box(tmp_path)
     yield place
     place.close()
+
+
+@pytest.fixture
+def real_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts that this process starts are started really, and not forked: for tests of the start itself."""
+    from shim.bridge import start
+
+    monkeypatch.setattr(start, "_spawn", getattr(start._spawn, "really", start._spawn))
 
 
 @pytest.fixture

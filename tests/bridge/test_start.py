@@ -67,7 +67,7 @@ def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch, locks):
         assert link.welcome["generation"] == 1
 
 
-def test_the_folder_and_the_environment_are_the_callers(hosts):
+def test_the_folder_and_the_environment_are_the_callers(hosts, real_hosts):
     hosts.environment["SHIM_RECORD"] = str(hosts.cwd / "casts")
     os.mkdir(hosts.cwd / "casts")
     one = hosts.start("hi")
@@ -77,7 +77,7 @@ def test_the_folder_and_the_environment_are_the_callers(hosts):
     assert len(os.listdir(hosts.cwd / "casts")) == 1
 
 
-def test_a_host_holds_nothing_of_its_callers(hosts):
+def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
     """Its caller's pipes end with the caller, whatever that had left open for its children."""
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
@@ -92,7 +92,7 @@ def test_a_host_holds_nothing_of_its_callers(hosts):
     assert files[0] == os.devnull and files[1] == files[2] == os.path.join(one.folder, "stderr.log")
 
 
-def test_the_next_life_goes_on_with_the_vendors_session(hosts):
+def test_the_next_life_goes_on_with_the_vendors_session(hosts, real_hosts):
     one = hosts.start("hi")
     with hosts.link(one) as link:
         first = until_result(link)
@@ -199,7 +199,7 @@ def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
         hosts.ended(one)
 
 
-def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts):
+def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts, real_hosts):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         one = hosts.start()

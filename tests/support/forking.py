@@ -7,8 +7,13 @@ is waited for and signalled like any other. A stand-in that is started some hund
 which has imported nothing of ours: its forks run that program.
 
 What is about starting itself, or about the interpreter, uses `subprocess` (`Box.exec`). `make full` does so everywhere.
+
+Hosts of background sessions are forked too (`use_forked_hosts`): by the server when a test starts the host, and by the
+drop-in itself when a forked drop-in starts it. Tests of the start of a host ask for the fixture `real_hosts`.
 """
 
+import asyncio
+import atexit
 import ctypes
 import fcntl
 import gc
@@ -25,8 +30,10 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+MAX_FILES = 5  # descriptors of a fork: stdin, stdout, stderr, and the lock and the socket of a host
+OPEN_FILES = 4096  # descriptors that a process may have open when it becomes another one
 CLONE_PARENT = 0x8000
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 possible = sys.platform == "linux" and SYS_CLONE is not None
@@ -36,6 +43,18 @@ EXTRAS = (
     "pydantic.plugin._loader", "typer._adapters", "typer._click.decorators", "typer.rich_utils",
     "rich._emoji_codes", "rich.console", "rich.live", "rich.markdown", "rich.table",
 )  # fmt: skip
+
+
+class Request(NamedTuple):
+    """What a fork becomes."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    cwd: str
+    new_session: bool = False
+    terminal: bool = False  # stdin is the terminal of the new session
+    closed: tuple[int, ...] = ()  # descriptors that it does not have
+    host: bool = False  # it is the host of a background session, and not the drop-in
 
 
 class Forked(subprocess.Popen[bytes]):
@@ -52,17 +71,15 @@ class Forked(subprocess.Popen[bytes]):
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
         names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
         files = [names["p2cread"], names["c2pwrite"], names["errwrite"]]
-        request = (
-            tuple(args),
-            dict(names["env"]),
-            os.fspath(names["cwd"] or os.getcwd()),
-            bool(names["start_new_session"]),
-            names["preexec_fn"] is own_terminal,
-            self._closed,
+        request = Request(
+            arguments=tuple(args),
+            environment=dict(names["env"]),
+            cwd=os.fspath(names["cwd"] or os.getcwd()),
+            new_session=bool(names["start_new_session"]),
+            terminal=names["preexec_fn"] is own_terminal,
+            closed=self._closed,
         )
-        self.pid = server(self._program).fork(
-            repr(request).encode(), [own if file == -1 else file for own, file in enumerate(files)]
-        )
+        self.pid = server(self._program).fork(request, [own if file == -1 else file for own, file in enumerate(files)])
         self._child_created = True
         pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -81,11 +98,12 @@ class Server:
         )  # fmt: skip
         theirs.close()
 
-    def fork(self, request: bytes, files: Sequence[int]) -> int:
+    def fork(self, request: Request, files: Sequence[int]) -> int:
         """Start one; its pid."""
+        data = repr(tuple(request)).encode()
         with self._asking:
-            socket.send_fds(self._socket, [len(request).to_bytes(8, "big")], files)
-            self._socket.sendall(request)
+            socket.send_fds(self._socket, [len(data).to_bytes(8, "big")], files)
+            self._socket.sendall(data)
             said = self._socket.recv(8)
         assert said, "the server of forks has ended"
         return int.from_bytes(said, "big")
@@ -123,28 +141,85 @@ def own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+# -- hosts of background sessions -----------------------------------------------------------------------------------
+
+Fork = Callable[[Request, Sequence[int]], int]  # what starts a host with these descriptors; its pid
+
+
+def use_forked_hosts(fork: Fork | None = None) -> None:
+    """Let `shim.bridge.start` fork its hosts in this process: with `fork`, or with the server where it is None."""
+    from shim.bridge import registry, start
+
+    def spawn(folder: str, held: Any, listening: socket.socket, environment: Mapping[str, str]) -> int:
+        can_fork = _can_fork_host(environment) and start.command is command
+        if not can_fork or (fork and threading.active_count() > 1):
+            return spawn_really(folder, held, listening, environment)
+        log = start._stderr(os.path.join(folder, registry.STDERR))
+        null = os.open(os.devnull, os.O_RDONLY)
+        request = Request((folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, host=True)
+        try:
+            return (fork or server("").fork)(request, [null, log, log, held.descriptor, listening.fileno()])
+        finally:
+            os.close(log)
+            os.close(null)
+
+    command = start.command  # a test that replaces it starts another program
+    spawn_really, start._spawn = start._spawn, spawn
+    spawn.really = spawn_really  # type: ignore[attr-defined]
+
+
+def _can_fork_host(environment: Mapping[str, str]) -> bool:
+    """Return whether a fork can stand for this host: it needs no other interpreter, and loses no thread and no loop."""
+    python = {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+    same = all(os.environ.get(name) == value for name, value in python.items())
+    return same and possible and asyncio._get_running_loop() is None
+
+
+def _fork_host_here(request: Request, files: Sequence[int]) -> int:
+    """Fork this process, which is a fork itself: the parent of the host is the process that really starts it."""
+    from shim.channels import early_signals
+
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        atexit._clear()
+        early_signals.heard.clear()
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        status = _run_request(_become(request, files))
+    finally:
+        _leave(status)
+    raise AssertionError
+
+
 # -- the server ------------------------------------------------------------------------------------------------------
 
 
-def serve(descriptor: int, prepare: Callable[[], None]) -> list[str]:
-    """Fork whenever that is asked for; comes back in each fork, with its arguments."""
+def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
+    """Fork whenever that is asked for; comes back in each fork, with what it became."""
     prepare()
     gc.collect()
     gc.freeze()
-    with socket.socket(fileno=descriptor) as asked:
-        while header := socket.recv_fds(asked, 8, 3)[:2]:
-            size, files = header
-            if not size:
-                os._exit(0)
-            request = b""
-            while len(request) < int.from_bytes(size, "big"):
-                request += asked.recv(int.from_bytes(size, "big") - len(request))
-            pid = _clone()
-            if not pid:
-                return _become(request, files)
-            asked.sendall(pid.to_bytes(8, "big"))
-            for file in files:
-                os.close(file)
+    asked = socket.socket(fileno=descriptor)
+    while header := socket.recv_fds(asked, 8, MAX_FILES)[:2]:
+        size, files = header
+        if not size:
+            os._exit(0)
+        data = b""
+        while len(data) < int.from_bytes(size, "big"):
+            data += asked.recv(int.from_bytes(size, "big") - len(data))
+        pid = _clone()
+        if not pid:
+            asked.close()
+            return _become(Request(*eval(data)), files)
+        asked.sendall(pid.to_bytes(8, "big"))
+        for file in files:
+            os.close(file)
     raise AssertionError
 
 
@@ -167,6 +242,7 @@ def _prepare_shim() -> None:
 
     made = typer.main.get_command(app)
     typer.main.get_command = lambda asked: made  # nor makes the parser of all commands
+    use_forked_hosts(_fork_host_here)
 
 
 def _prepare_stand_in() -> None:
@@ -190,30 +266,29 @@ def _clone() -> int:
     return pid
 
 
-def _become(request: bytes, files: Sequence[int]) -> list[str]:
-    """Take over what was given to a fork; its arguments."""
-    arguments, environment, cwd, session, terminal, closed = eval(request)
-    for own, file in enumerate(files):
-        os.dup2(file, own)
-    for file in files:
-        os.close(file)
-    if session:
+def _become(request: Request, files: Sequence[int]) -> Request:
+    """Take over what was given to a fork."""
+    kept = [fcntl.fcntl(file, fcntl.F_DUPFD, MAX_FILES) for file in files]  # so that none is overwritten by another
+    for number, file in enumerate(kept):
+        os.dup2(file, number)
+    os.closerange(len(files), OPEN_FILES)
+    if request.new_session:
         os.setsid()
-    if terminal:
+    if request.terminal:
         own_terminal()
-    os.chdir(cwd)
+    os.chdir(request.cwd)
     os.environ.clear()
-    os.environ.update(environment)
-    for descriptor in closed:
+    os.environ.update(request.environment)
+    for descriptor in request.closed:
         os.close(descriptor)
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         errors = getattr(sys, name).errors
         stream = None
-        if number not in closed:
+        if number not in request.closed:
             stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    return list(arguments)
+    return request
 
 
 def _run_shim() -> None:
@@ -221,6 +296,13 @@ def _run_shim() -> None:
     from shim.__main__ import main
 
     main()
+
+
+def _run_host() -> None:
+    """`python -m shim.bridge.host`."""
+    from shim.bridge.host.__main__ import main
+
+    sys.exit(main(sys.argv[1:]))
 
 
 def _run(main: Callable[[], None], program: str, arguments: Sequence[str]) -> int:
@@ -245,8 +327,6 @@ def _run(main: Callable[[], None], program: str, arguments: Sequence[str]) -> in
 
 def _leave(status: int) -> None:
     """End as the interpreter does, without taking everything down piece by piece."""
-    import atexit
-
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -258,16 +338,21 @@ def _leave(status: int) -> None:
     os._exit(status)
 
 
+def _run_request(request: Request) -> int:
+    """Run the drop-in or a host; its exit status."""
+    main, module = (_run_host, "shim.bridge.host.__main__") if request.host else (_run_shim, "shim.__main__")
+    return _run(main, str(sys.modules[module].__file__), request.arguments)
+
+
 def _main(descriptor: int, program: str) -> int:
     """Serve forks of a program; in each of them, its exit status."""
     if not program:
-        arguments = serve(descriptor, _prepare_shim)
-        return _run(_run_shim, str(sys.modules["shim.__main__"].__file__), arguments)
+        return _run_request(serve(descriptor, _prepare_shim))
     loader = importlib.machinery.SourcelessFileLoader("__main__", program)
     code = loader.get_code("__main__")
     assert code is not None
-    arguments = serve(descriptor, _prepare_stand_in)
-    return _run(lambda: exec(code, {"__name__": "__main__", "__file__": program}), program, arguments)
+    request = serve(descriptor, _prepare_stand_in)
+    return _run(lambda: exec(code, {"__name__": "__main__", "__file__": program}), program, request.arguments)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, talking):
     hosts.wait_until(one, lambda now: (now.facts["state"], now.facts["status"]) == ("done", "idle"))
 
 
-def test_without_a_wish_to_be_asked_nobody_is(box, hosts, talking):
+def test_without_a_wish_to_be_asked_nobody_is(box, hosts, talking, real_hosts):
     """A session that a frontend began asks what that frontend would have been asked, and no more."""
     child = box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
     one = talking(child, asks=False)
