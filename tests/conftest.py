@@ -14,7 +14,7 @@ import typer
 from box import PATIENCE, Box
 from forking import use_forked_hosts
 from hypothesis import HealthCheck, settings
-from suite_lock import SuiteBusy, lock_path, take_suite_lock
+from suite_lock import SuiteBusyError, lock_path, take_suite_lock
 
 from shim import vendors
 from shim.process import guard
@@ -64,7 +64,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     report = functools.partial(print, file=sys.stderr, flush=True)
     try:
         config.suite_lock = take_suite_lock(lock_path(), report)  # type: ignore[attr-defined]
-    except SuiteBusy as error:
+    except SuiteBusyError as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.INTERNAL_ERROR)
 
 

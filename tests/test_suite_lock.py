@@ -3,14 +3,14 @@
 import os
 
 import pytest
-from suite_lock import SuiteBusy, take_suite_lock
+from suite_lock import SuiteBusyError, take_suite_lock
 
 
 def test_a_second_run_waits_and_names_the_first_one(tmp_path):
     lock, reports = tmp_path / "cache" / "tests.lock", []
     with take_suite_lock(lock, reports.append):
         assert reports == []
-        with pytest.raises(SuiteBusy, match=f"process {os.getpid()} in .* has held"):
+        with pytest.raises(SuiteBusyError, match=f"process {os.getpid()} in .* has held"):
             take_suite_lock(lock, reports.append, max_wait_s=0.05, poll_s=0.01)
     assert len(reports) == 1 and f"process {os.getpid()}" in reports[0]
     take_suite_lock(lock, reports.append).close()

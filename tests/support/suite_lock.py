@@ -15,7 +15,7 @@ MAX_WAIT_SECONDS = 3600.0  # longer than `make test` and `make e2e` together on 
 POLL_SECONDS = 1.0
 
 
-class SuiteBusy(Exception):
+class SuiteBusyError(Exception):
     """Another run kept the lock for MAX_WAIT_SECONDS."""
 
 
@@ -28,7 +28,7 @@ def lock_path() -> Path:
 def take_suite_lock(
     path: Path, report: Callable[[str], None], *, max_wait_s: float = MAX_WAIT_SECONDS, poll_s: float = POLL_SECONDS
 ) -> IO[str]:
-    """Return the locked file; the lock ends with the process. Raise SuiteBusy after `max_wait_s`."""
+    """Return the locked file; the lock ends with the process. Raise SuiteBusyError after `max_wait_s`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+", encoding="utf-8")
     deadline = time.monotonic() + max_wait_s
@@ -37,7 +37,9 @@ def take_suite_lock(
         holder = _read_holder(file)
         if time.monotonic() >= deadline:
             file.close()
-            raise SuiteBusy(f"{holder} has held {path} for {max_wait_s:.0f} s; end it, or run pytest without --alone")
+            raise SuiteBusyError(
+                f"{holder} has held {path} for {max_wait_s:.0f} s; end it, or run pytest without --alone"
+            )
         if not reported:
             report(f"waiting for {holder}, at most {max_wait_s / 60:.0f} minutes ({path})")
             reported = True
