@@ -9,6 +9,7 @@ from typing import Any
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
+from shim.core.turn.nested import NestedCall
 from shim.core.turn.outcome import Outcome
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 from shim.core.turn.turn import Turn
@@ -152,7 +153,7 @@ class PassedTurn:
         for block in content:
             if parent:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
-                    self._nested.open[block["id"]] = (parent, block["id"])
+                    self._nested.open[block["id"]] = NestedCall(parent, block["id"], str(block.get("name")))
                     _bound(self._nested.open)
             elif block.get("type") == "tool_use":
                 self._calls.open[block["id"]] = (block["id"], block["name"], {})  # its arguments were said

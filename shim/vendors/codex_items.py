@@ -82,7 +82,7 @@ def returned(item: Mapping[str, Any]) -> tuple[object, bool]:
         error = item.get("error")
         if isinstance(error, dict):
             return str(error.get("message") or ""), True
-        return table(item.get("result")).get("content") or "", failed
+        return item.get("result") or "", failed
     if kind == "collabAgentToolCall":
         return dump(item.get("agentsStates")).decode(), failed
     return item.get("status") or "", failed

@@ -117,8 +117,8 @@ NOT_DENIALS = ("AskUserQuestion",)  # always skipped in print mode, not refused 
 _FINE = ("success", "approved")
 
 
-def outcome(name: str, result: dict[str, Any]) -> tuple[str, bool, bool]:
-    """A call's result: its text, whether it failed, whether it was refused."""
+def outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
+    """A call's result: its text or its blocks of MCP, whether it failed, whether it was refused."""
     key, body = "success", result.get("success") or {}
     for name_of, found in result.items():
         if isinstance(found, dict):
@@ -126,14 +126,13 @@ def outcome(name: str, result: dict[str, Any]) -> tuple[str, bool, bool]:
             break
     refused = key in ("rejected", "permissionDenied")
     if key in _FINE:
-        text = _text(name, body)
-        return text, bool(body.get("isError") or body.get("exitCode")), False
+        return _content(name, body), bool(body.get("isError") or body.get("exitCode")), False
     if key == "failure":
         return _shell(body), True, False
     if key == "timeout":
         return f"Timed out after {body.get('timeoutMs')} ms", True, False
     words = (body.get(word) for word in ("reason", "error", "errorMessage", "message", "modelVisibleError"))
-    text = next((word for word in words if isinstance(word, str) and word), "")
+    text: str = next((word for word in words if isinstance(word, str) and word), "")
     if refused and not text:
         text = "Rejected"
     return text or _json({key: body}), True, refused
@@ -144,6 +143,27 @@ def _shell(body: dict[str, Any]) -> str:
     if not isinstance(text, str) or not text:
         text = str(body.get("stdout", "")) + str(body.get("stderr", ""))
     return text or (f"Exit code {body['exitCode']}" if body.get("exitCode") else "")
+
+
+def _content(name: str, body: dict[str, Any]) -> object:
+    """Return what a successful call returned: a text, or blocks of MCP if an image or another file is among them."""
+    parts = body.get("content")
+    if isinstance(parts, list):
+        blocks = [_block(part) for part in parts]
+        if not all(block["type"] == "text" for block in blocks):
+            return blocks
+    if name == "Read" and isinstance(body.get("data"), str):
+        return [{"type": "image", "data": body["data"]}]
+    return _text(name, body)
+
+
+def _block(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of an MCP result as MCP has it: cursor writes `{"image": {…}}` for `{"type": "image", …}`."""
+    kind = next(iter(part), "text")
+    content = part.get(kind)
+    if kind == "resource" or not isinstance(content, dict):
+        return {"type": kind, kind: content}
+    return {**content, "type": "resource_link" if kind == "resourceLink" else kind}
 
 
 def _text(name: str, body: dict[str, Any]) -> str:
@@ -160,7 +180,7 @@ def _text(name: str, body: dict[str, Any]) -> str:
     if isinstance(files := body.get("files"), list):
         return "\n".join(map(str, files))
     if isinstance(parts := body.get("content"), list):
-        return "\n".join(str((part.get("text") or {}).get("text", "[image]")) for part in parts)
+        return "\n".join(str((part.get("text") or {}).get("text", "")) for part in parts)
     if isinstance(found := body.get("references"), list):
         return "\n\n".join(f"{item.get('title')}\n{item.get('url')}\n{item.get('chunk', '')}" for item in found)
     if isinstance(steps := body.get("conversationSteps"), list):

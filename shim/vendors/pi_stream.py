@@ -332,16 +332,9 @@ def counted_usage(counted: object) -> Usage:
 
 
 def content(blocks: object) -> object:
-    """A tool result's content: one text as a string, images as Claude's image blocks."""
+    """Return the content of a tool result: texts as a text, other blocks as pi has them, which is as MCP has them."""
     if not isinstance(blocks, list):
         return blocks if isinstance(blocks, str) else ""
     if all(isinstance(block, dict) and block.get("type") == "text" for block in blocks):
         return "\n".join(block.get("text", "") for block in blocks)
-    return [_block(block) for block in blocks if isinstance(block, dict)]
-
-
-def _block(block: dict[str, Any]) -> dict[str, Any]:
-    if block.get("type") != "image":
-        return block
-    source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
-    return {"type": "image", "source": source}
+    return [block for block in blocks if isinstance(block, dict)]

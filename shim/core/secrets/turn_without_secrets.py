@@ -11,6 +11,7 @@ from typing import Any
 
 from shim.core.api_errors import Cause
 from shim.core.claude.complete_lines import Passing
+from shim.core.claude.mcp_content import is_mcp_result
 from shim.core.claude.permissions import Permission
 from shim.core.claude.usage import Usage
 from shim.core.errors import Tried
@@ -190,7 +191,8 @@ class TurnWithoutSecrets:
         name: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        content = content if content.__class__ is str else as_content(content)
+        if content.__class__ is not str and not is_mcp_result(content):
+            content = as_content(content)
         self.turn.tool_result(identity, self._redactor.value(content), is_error, name, arguments)
 
     def fill_results(self, content: str = "") -> None:

@@ -1,8 +1,9 @@
 """Nested agents inside a turn: whole lines only, with the id of the call that runs them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from shim.core.claude.mcp_content import convert_result, is_failed_result
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact, as_content, as_text
@@ -13,6 +14,14 @@ from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen
 NESTED_CALLS = 1000  # of nested agents, open at one time
 
 Message = Mapping[str, Any]
+
+
+class NestedCall(NamedTuple):
+    """A call of a nested agent that waits for its result."""
+
+    parent: str | None  # the call that runs the agent, by the id that the frontend knows
+    id: str  # as the frontend knows it
+    name: str
 
 
 class NestedAgents:
@@ -28,7 +37,7 @@ class NestedAgents:
         self.exact = exact
         self.reply = reply
         self.redact: Callable[[Message], Message] | None = None  # what a message is said as, where not as it is
-        self.open: dict[str, tuple[str | None, str]] = {}  # the vendor's id → parent, id as said
+        self.open: dict[str, NestedCall] = {}  # by the vendor's id
 
     def child(self, parent: str, said_as: str | None, usage: Usage | None) -> "Nested":
         """The nested agent that the call `parent` runs, `said_as` while it is open; `usage` is that of its reply."""
@@ -41,8 +50,8 @@ class NestedAgents:
 
     def fill(self, text: str) -> None:
         """Answer the calls that are open at the end."""
-        for identity, (parent, _) in list(self.open.items()):
-            Nested(self, parent).tool_result(identity, text, True)
+        for identity, call in list(self.open.items()):
+            Nested(self, call.parent).tool_result(identity, text, True)
 
 
 class Nested:
@@ -72,9 +81,9 @@ class Nested:
         if identity in agents.open or agents.machine.over or len(agents.open) >= NESTED_CALLS:
             return
         said_as = agents.conversation.claim(identity, agents.account)
-        agents.open[identity] = (self._parent, said_as)
-        given = agents.exact.value(arguments if isinstance(arguments, dict) else {"raw": arguments})
         said = name[:NAME_CHARACTERS] if isinstance(name, str) else "unknown"
+        agents.open[identity] = NestedCall(self._parent, said_as, said)
+        given = agents.exact.value(arguments if isinstance(arguments, dict) else {"raw": arguments})
         self._assistant({"type": "tool_use", "id": said_as, "name": said, "input": given})
 
     def tool_result(self, identity: str, content: object, is_error: bool = False) -> None:
@@ -83,17 +92,19 @@ class Nested:
             agents.machine.late()
             return
         identity = identity[:NAME_CHARACTERS] if isinstance(identity, str) else ""
-        parent, said_as = agents.open.pop(identity, (None, None))
-        if said_as is None:
+        call = agents.open.pop(identity, None)
+        if call is None:
             agents.account.repaired("orphan_tool_result", identity)
             return
+        content = agents.exact.value(content)
+        is_error = bool(is_error) or is_failed_result(content)
         block = {
             "type": "tool_result",
-            "tool_use_id": said_as,
-            "content": as_content(agents.exact.value(content)),
-            "is_error": bool(is_error),
+            "tool_use_id": call.id,
+            "content": as_content(convert_result(content, call.name, failed=is_error)),
+            "is_error": is_error,
         }
-        self._line(parent, "user", {"role": "user", "content": [block]})  # the parent of the call, whoever says it
+        self._line(call.parent, "user", {"role": "user", "content": [block]})  # whichever agent returned it
 
     def user_text(self, text: str) -> None:
         """What it was told."""

@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.mcp_content import convert_result, is_failed_result
 from shim.core.policy.policy import STRUCTURED
+from shim.core.policy.rules import MCP
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, as_content, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
@@ -158,10 +160,11 @@ class ToolCalls:
     ) -> None:
         """What a call returned. `name` and `arguments` make up for a call that was never announced.
 
+        `content` is a text, Claude's blocks, blocks of MCP, or a whole result of MCP (`mcp_content`).
         A result before its call waits for it; a second result is counted and dropped.
         """
         if content.__class__ is not str:
-            content = as_content(self._exact.value(content))
+            content = self._exact.value(content)
         if identity.__class__ is str and len(identity) > NAME_CHARACTERS:
             identity = identity[:NAME_CHARACTERS]
         call = self.open.pop(identity, None)
@@ -174,6 +177,9 @@ class ToolCalls:
                 self.open[identity] = call
             return
         judge, is_error = self._terms.judge, is_error or self.interrupted  # a vendor may call what it stopped complete
+        if content.__class__ is not str or call[1].startswith(MCP):
+            is_error = is_error or is_failed_result(content)
+            content = as_content(convert_result(content, call[1], failed=is_error))
         if not is_error and judge is not None and judge.waits(call[1]) and judge.denies(call[1], call[2]):
             self.open[identity] = call  # the vendor knew that it may not, and it ran
             self._forbidden(*call)

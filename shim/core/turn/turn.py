@@ -24,7 +24,7 @@ from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
 from shim.core.turn.closing import Closing
 from shim.core.turn.machine import CLOSED, DONE, ECHO, NEW, READY, TEXT, THINKING, Machine, State
-from shim.core.turn.nested import Nested, NestedAgents
+from shim.core.turn.nested import Nested, NestedAgents, NestedCall
 from shim.core.turn.opening import Opening
 from shim.core.turn.outcome import End, Exit, Outcome
 from shim.core.turn.questions import Questions
@@ -99,7 +99,7 @@ class Turn:
     stop_reason: str | None = part("reply.stop_reason")
     asks_tools: bool = part("reply.asked_tools")
     usage: dict[str, Usage] = part("reply.usage")  # of the replies, by model
-    nested_calls: Mapping[str, tuple[str | None, str]] = part("nested.open")
+    nested_calls: Mapping[str, NestedCall] = part("nested.open")
     denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
     asked: list[Permission] = part("questions.asked")  # that wait for the shell
     observed: list[Seen] | None = part("calls.observed")

@@ -173,3 +173,15 @@ def test_a_nested_result_has_the_parent_of_its_call():
     stage.turn.child("other").tool_result("n", "out")
     assert "task>result:n out" in stage.brief()
     finish(stage)
+
+
+def test_what_an_mcp_server_returned_to_a_nested_agent_has_claudes_form():
+    stage = with_a_task()
+    child = stage.turn.child("task")
+    child.tool_use("n", "mcp__srv__take", {})
+    child.tool_result("n", {"content": []})
+    child.tool_use("m", "mcp__srv__take", {})
+    child.tool_result("m", [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}])
+    empty, audio = [line["message"]["content"][0]["content"] for line in stage.lines() if line["type"] == "user"]
+    assert empty == "(mcp__srv__take completed with no output)"
+    assert audio == [{"type": "text", "text": "[Audio from srv] Binary content (audio/wav, 3 bytes), not saved"}]

@@ -1,6 +1,7 @@
 """Tool calls: one result for each call, one call for each result, whatever order they come in (contract S7, S16c)."""
 
 import pytest
+from fake_secrets import random
 from ruling import judge
 from support import Stage, check_turns
 
@@ -515,3 +516,40 @@ def test_a_forbidden_call_ends_the_turn_with_the_reason_of_who_forbade_it():
     assert stage.turn.cause == ""
     stage.turn.forbid("t", "not today")
     assert stage.turn.cause == "denied" and "not today" in stage.turn.final_text
+
+
+MCP_IMAGE = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
+CLAUDE_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+
+
+@pytest.mark.parametrize("redact", [False, True], ids=["plain", "redacting"])
+@pytest.mark.parametrize("is_early", [False, True], ids=["after its call", "before its call"])
+@pytest.mark.parametrize("given", [[MCP_IMAGE], {"content": [MCP_IMAGE]}], ids=["blocks", "whole result"])
+def test_what_an_mcp_server_returned_has_claudes_form(given, is_early, redact):
+    """Claude's frontends cannot show a block of MCP's."""
+    stage = started(redact=redact)
+    if is_early:
+        stage.turn.tool_result("t", given)
+    stage.turn.tool_use("t", "mcp__srv__take", {})
+    if not is_early:
+        stage.turn.tool_result("t", given)
+    _, result = stage.lines()
+    assert result["message"]["content"][0]["content"] == [CLAUDE_IMAGE]
+
+
+def test_a_result_of_mcp_that_says_it_failed_is_an_error():
+    stage = started()
+    stage.turn.tool_use("t", "mcp__srv__take", {})
+    stage.turn.tool_result("t", {"content": [{"type": "text", "text": "no"}], "isError": True})
+    _, result = stage.lines()
+    assert result["message"]["content"][0] | {"tool_use_id": ""} == {
+        "tool_use_id": "", "type": "tool_result", "content": "no", "is_error": True,
+    }  # fmt: skip
+
+
+def test_a_secret_in_structured_content_is_redacted():
+    stage = started(redact=True)
+    secret = f"ghp_{random(36)}"
+    stage.turn.tool_use("t", "mcp__srv__take", {})
+    stage.turn.tool_result("t", {"content": [], "structuredContent": {"token": secret}})
+    assert secret not in stage.lines()[1]["message"]["content"][0]["content"]

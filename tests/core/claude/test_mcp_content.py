@@ -1,0 +1,152 @@
+"""What a server of MCP returned, in the form that the real claude gives it. Each form was measured with it."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from shim.core.claude.mcp_content import convert_blocks, convert_result
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+WEBP = base64.b64encode(b"RIFF\x04\x00\x00\x00WEBP").decode()
+TOOL = "mcp__srv__take"
+IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
+LINK = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+RESOURCE = {"type": "resource", "resource": {"uri": "file:///b", "mimeType": "text/plain", "text": "inner"}}
+AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
+NO_OUTPUT = f"({TOOL} completed with no output)"
+
+
+def text(words: str, **more: object) -> dict[str, object]:
+    return {"type": "text", "text": words, **more}
+
+
+def image(data: str = PNG, media_type: str = "image/png") -> dict[str, object]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+def blob(data: str, **more: object) -> dict[str, object]:
+    return {"type": "resource", "resource": {"uri": "file:///b.bin", "blob": data, **more}}
+
+
+BLOCKS = {
+    "text": (text("one"), text("one")),
+    "text for a person": (text("one", annotations={"audience": ["user"]}, _meta={"x": 1}), text("one")),
+    "image": (IMAGE, image()),
+    "image of Claude's": (image(), image()),
+    "image by its bytes": ({**IMAGE, "mimeType": "image/tiff"}, image()),
+    "image without a type": ({"type": "image", "data": GIF}, image(GIF, "image/gif")),
+    "image by snake case": ({"type": "image", "data": WEBP, "mime_type": "image/webp"}, image(WEBP, "image/webp")),
+    "image with a parameter": (
+        {"type": "image", "data": "AAAA", "mimeType": "IMAGE/JPG; q=1"},
+        image("AAAA", "image/jpeg"),
+    ),
+    "image in lines": ({**IMAGE, "data": f"{PNG[:20]}\r\n{PNG[20:]}"}, image()),
+    "image without padding": ({**IMAGE, "data": PNG.rstrip("=")}, image()),
+    "image as a data URL": ({**IMAGE, "data": f"data:image/png;base64,{PNG}"}, image()),
+    "image that is a drawing": (
+        {"type": "image", "data": "PHN2Zy8+", "mimeType": "image/svg+xml"},
+        text("[Image from srv] Binary content (image/svg+xml, 6 bytes), not saved"),
+    ),
+    "image that is none": ({**IMAGE, "data": "!!!"}, text("[Image could not be processed: its data is not base64]")),
+    "empty image": ({**IMAGE, "data": ""}, text("[Image could not be processed: Image file is empty (0 bytes)]")),
+    "audio": (AUDIO, text("[Audio from srv] Binary content (audio/wav, 3 bytes), not saved")),
+    "audio without a type": (
+        {"type": "audio", "data": "AAAA"},
+        text("[Audio from srv] Binary content (unknown type, 3 bytes), not saved"),
+    ),
+    "video": (
+        {"type": "video", "data": "AAAA", "mimeType": "video/mp4"},
+        text("[Video from srv] Binary content (video/mp4, 3 bytes), not saved"),
+    ),
+    "link": (LINK, text("[Resource link: a] file:///a")),
+    "link with a description": ({**LINK, "title": "T", "description": "D"}, text("[Resource link: a] file:///a (D)")),
+    "link without a name": ({"type": "resource_link", "uri": "u:1"}, text("[Resource link: u:1] u:1")),
+    "resource": (RESOURCE, text("[Resource from srv at file:///b] inner")),
+    "empty resource": (
+        {"type": "resource", "resource": {"uri": "ui://x", "text": ""}},
+        text("[Resource from srv at ui://x] "),
+    ),
+    "blob": (
+        blob("AAECAw==", mimeType="application/pdf"),
+        text("[Resource from srv at file:///b.bin] Binary content (application/pdf, 4 bytes), not saved"),
+    ),
+    "blob without a type": (
+        blob("AAECAw=="),
+        text("[Resource from srv at file:///b.bin] Binary content (unknown type, 4 bytes), not saved"),
+    ),
+    "unknown": ({"type": "chart", "of": 1}, text('{"type":"chart","of":1}')),
+    "image without data": ({"type": "image", "uri": "u:1"}, text('{"type":"image","uri":"u:1"}')),
+    "broken resource": ({"type": "resource", "resource": "x"}, text('{"type":"resource","resource":"x"}')),
+    "broken text": ({"type": "text", "text": 5}, text("5")),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), BLOCKS.values(), ids=BLOCKS)
+def test_a_block_of_mcp_is_a_block_of_claudes(given, expected):
+    assert convert_blocks([given], TOOL) == [expected]
+
+
+def test_a_blob_that_is_an_image_is_shown_behind_its_name():
+    heading = text("[Resource from srv at file:///b.bin] ")
+    assert convert_blocks([blob(PNG, mimeType="image/jpeg")], TOOL) == [heading, image()]
+
+
+def test_a_tool_of_no_server_names_no_server():
+    assert convert_blocks([AUDIO, RESOURCE], "Read") == [
+        text("[Audio] Binary content (audio/wav, 3 bytes), not saved"),
+        text("[Resource at file:///b] inner"),
+    ]
+
+
+STRUCTURED = {"a": 1, "b": "ü"}
+STRUCTURED_JSON = '{"a":1,"b":"ü"}'
+RESULTS = {
+    "texts": ({"content": [text("one"), text("two")]}, [text("one"), text("two")]),
+    "one of two texts is empty": ({"content": [text(""), text("two")]}, [text(""), text("two")]),
+    "nothing": ({"content": [], "structured_content": None}, NO_OUTPUT),
+    "white space": ({"content": [text(""), text("  \n")], "_meta": {"k": 1}}, NO_OUTPUT),
+    "structured": ({"content": [], "structuredContent": STRUCTURED}, STRUCTURED_JSON),
+    "structured in snake case": ({"content": [], "structured_content": STRUCTURED}, STRUCTURED_JSON),
+    "structured alone": ({"structuredContent": {}}, "{}"),
+    "structured and text": ({"content": [text("t")], "structuredContent": STRUCTURED}, STRUCTURED_JSON),
+    "structured and image": (
+        {"content": [text("t"), IMAGE], "structuredContent": STRUCTURED},
+        [image(), text(STRUCTURED_JSON)],
+    ),
+    "blocks alone": ([IMAGE, LINK], [image(), text("[Resource link: a] file:///a")]),
+    "no blocks": ([], NO_OUTPUT),
+    "a text": ("plain", "plain"),
+    "an empty text": ("", NO_OUTPUT),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), RESULTS.values(), ids=RESULTS)
+def test_what_a_server_returned(given, expected):
+    assert convert_result(given, TOOL) == expected
+
+
+FAILURES = {
+    "texts": ([text("kaboom"), text("second\n")], "kaboom\nsecond"),
+    "text and image": ([text("kaboom"), IMAGE], "kaboom"),
+    "image": ([IMAGE], "Unknown error"),
+    "nothing": ([], "Unknown error"),
+    "link": ([LINK], "[Resource link: a] file:///a"),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), FAILURES.values(), ids=FAILURES)
+def test_a_failed_call_returns_its_texts(given, expected):
+    result = {"content": given, "structuredContent": STRUCTURED, "isError": True}
+    assert convert_result(result, TOOL, failed=True) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"content": "a file"}, {"content": [], "path": "/a"}, {"content": None}, {}, [{"name": "a"}], [], None, 5],
+    ids=str,
+)
+def test_what_another_tool_returned_stays(given):
+    assert convert_result(given, "Read") == given
