@@ -186,6 +186,7 @@ def translator(
     fields = {name: getattr(stream, name) for name in OF_THE_STREAM} | {
         "__doc__": f"The rules of {spot.source.path}.",
         "tools": stream.told.tools,
+        "server_tool": stream.told.server_tool,
         "hides": stream.told.hides,
         "late": stream.told.late,
         "marks_ids": stream.told.marks,

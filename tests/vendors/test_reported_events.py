@@ -363,3 +363,45 @@ def test_a_whole_thought_that_contradicts_its_fragments_is_still_counted():
         COPILOT_END,
     ]
     assert result_line(lines_of(vendor("copilot"), *events))["shim"]["repairs"] == {"contradicted_block": 1}
+
+
+# -- gemini -----------------------------------------------------------------------------------------------------------
+
+
+def gemini_call(name, status="success", **fields):
+    return [
+        {"type": "tool_use", "tool_id": "c1", "tool_name": name, "parameters": {}},
+        {"type": "tool_result", "tool_id": "c1", "status": status, "output": "out", **fields},
+        {"type": "message", "role": "assistant", "content": "Done.", "delta": True},
+    ]
+
+
+@pytest.mark.parametrize(("status", "failed"), [("success", False), ("cancelled", True), ("error", True)])
+def test_a_call_of_gemini_is_good_only_if_gemini_calls_it_a_success(status, failed):
+    lines = lines_of(vendor("gemini"), *gemini_call("glob", status), {"type": "result", "status": "success"})
+    assert results(lines) == [("c1", "out", failed)]
+
+
+def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
+    result = result_line(lines_of(vendor("gemini"), *gemini_call("glob"), {"type": "result", "status": "cancelled"}))
+    assert result["is_error"] and result["shim"]["cause"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "servers", "claude"),
+    [
+        ("gemini", "mcp_my_server_x", ["my", "my_server"], "mcp__my_server__x"),
+        ("gemini", "mcp_my_server_x", ["my"], "mcp__my__server_x"),
+        ("gemini", "mcp_my_server_x", [], "mcp__my__server_x"),
+        ("opencode", "my_server_x", ["my", "my_server"], "mcp__my_server__x"),
+        ("opencode", "my_server_x", [], "my_server_x"),
+        ("opencode", "todowrite", ["todowrite"], "TodoWrite"),
+    ],
+)
+def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, claude):
+    event = {"type": "tool_use", "sessionID": "ses_1", "part": {"tool": own, "callID": "c1", "state": {"output": "o"}}}
+    events = gemini_call(own) if name == "gemini" else [event]
+    terms = terms_of(name, server_names=lambda: servers)
+    translation = Translation(vendor(name).translator, terms, open_pen("claude", STABLE_IDENTITY), None)
+    lines = parse(translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), ""))
+    assert [block["name"] for _, block in blocks(lines, "tool_use")] == [claude]

@@ -20,6 +20,7 @@ from shim.state.files import aside_for
 
 if TYPE_CHECKING:
     from shim.core.policy.judge import Judge
+    from shim.core.policy.policy import Policy
     from shim.core.policy.rules import Unhonoured
     from shim.core.turn.turn import Turn
     from shim.core.vendor.translator import Translator
@@ -116,6 +117,7 @@ class Turns:
                 chosen_id=self._session_id(),
                 thread=NO_THREAD if standing.known is None else standing.known.thread,
                 servers=lambda: (facts.servers_listed(), facts.server_tools()),
+                server_names=lambda: self._server_names(policy),
             ),
             limits=LimitTerms(
                 max_turns=None if counts else invocation.limits.max_turns,
@@ -140,6 +142,16 @@ class Turns:
             unhonoured=_unhonoured(vendor, request, setup.settled.unheeded),
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
+
+    def _server_names(self, policy: "Policy") -> list[str]:
+        """Return the names of the MCP servers of the frontend, of the rules, and of the vendor's own settings files."""
+        files = self._setup.vendor.surroundings.servers_in
+        names = [*self._facts.given_servers, *self._facts.servers.names, *policy.server_names]
+        if files:
+            from shim.process.vendor_servers import list_server_names
+
+            names += list_server_names(files, (self._setup.cwd, self._environment.get("HOME", "")))
+        return names
 
     def _session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from shim.core.policy.place import Place
-from shim.core.policy.rules import EVERYTHING, SAME, Rule
+from shim.core.policy.rules import EVERYTHING, MCP, SAME, Rule
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -80,6 +80,13 @@ class Policy:
     def ruled(self) -> bool:
         """Whether any rule says more of a call than the mode does."""
         return self.narrows or bool(self.allowed)
+
+    @property
+    def server_names(self) -> list[str]:
+        """The MCP servers that rules name."""
+        rules = (*self.deny, *self.ask, *self.allowed)
+        names = [rule.tool.removeprefix(MCP).partition("__")[0] for rule in rules if rule.tool.startswith(MCP)]
+        return [name for name in names if name and "*" not in name]
 
     @property
     def narrowing(self) -> tuple[Rule, ...]:

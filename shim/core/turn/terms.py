@@ -141,12 +141,14 @@ class SessionTerms(NamedTuple):
     chosen_id  the frontend's choice
     thread     what the session that goes on had used
     servers    gives its MCP servers and their tools, as far as they are known here
+    server_names  gives the names of all configured MCP servers, also of those that only the vendor's settings name
     """
 
     fresh_id: str
     chosen_id: str | None = None
     thread: Thread = NO_THREAD
     servers: Callable[[], tuple[list[dict[str, Any]], list[str]]] = lambda: ([], [])
+    server_names: Callable[[], list[str]] = list
 
 
 class LimitTerms(NamedTuple):

@@ -170,6 +170,7 @@ class Surroundings(NamedTuple):
     report        what it writes about its run into a folder of ours
     overruled_by  system → files, and folders with `.toml` files, that go before what we tell it
     widened_by    JSON file in the working directory or at home → its key that gives tools which no rule names
+    servers_in    JSON file in the working directory or at home → its key that has MCP servers by their names
     brings        what of a working directory, or a folder around it, it starts unasked: path → the keys of a JSON file
                   that name programs, none where the path itself is one
     brings_off    a flag that only a version knows which does not start them
@@ -183,6 +184,7 @@ class Surroundings(NamedTuple):
     report: Report | None = None
     overruled_by: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     widened_by: Mapping[str, str] = MappingProxyType({})
+    servers_in: Mapping[str, str] = MappingProxyType({})
     brings: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     brings_off: str = ""
     gate: str = ""

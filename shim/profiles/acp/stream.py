@@ -52,6 +52,7 @@ class AcpTranslator(Translator):
         self._plan: object = None
         self._plans = 0
         self._upserts = Upserts()
+        self._server_names: list[str] | None = None
         self._updates: dict[object, Callable[[Event], None]] = {
             "agent_message_chunk": lambda update: self._chunk(update, self.turn.text),
             "agent_thought_chunk": lambda update: self._chunk(update, self.turn.thinking),
@@ -82,6 +83,7 @@ class AcpTranslator(Translator):
         super().begin(turn)
         self._calls.clear()
         self._upserts.clear()
+        self._server_names = None
         self.link.work.end()
         self._end = None
         self._bill.cost, self._plan = 0.0, None
@@ -270,8 +272,16 @@ class AcpTranslator(Translator):
 
     def _words(self, call: Call) -> tuple[str, dict[str, Any]]:
         """The tool and its arguments as Claude has them; one of a server that was handed over has Claude's name."""
-        name = "" if call.own in self.tools else tool_of(self.server_tool, self.link.servers, call.own)
+        name = "" if call.own in self.tools else self._server_tool(call.own)
         return call.in_claudes_words({call.own: Tool(name)} if name else self.tools)
+
+    def _server_tool(self, own: str) -> str:
+        """Return Claude's name of a tool of an MCP server; "" for another tool."""
+        if not self.server_tool:
+            return ""
+        if self._server_names is None:
+            self._server_names = [*self.link.servers, *self.turn.terms.session.server_names()]
+        return tool_of(self.server_tool, self._server_names, own)
 
     def _returned(self, call: Call, update: Event) -> object:
         """What a call gave back: the texts and images of its content, else what the agent calls its raw output."""

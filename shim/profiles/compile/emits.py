@@ -57,6 +57,7 @@ class Told:
     pieces      a rule says calls in pieces
     reconciled  text or thinking that is streamed and then said whole, without a name for the block
     parent      `stream.parent`
+    server_tool how the vendor names a tool of an MCP server (`acp.server_tool`), "" where that is not known
     """
 
     def __init__(self, spot: Spot, tools: Tools) -> None:
@@ -70,6 +71,7 @@ class Told:
         self.pieces = any(one.table().get("emit") == "tool_input" for one in events)
         self.reconciled = _reconciled(events, self.text)
         self.parent = own.at("parent")
+        self.server_tool = spot.at("acp").at("server_tool").text("") if spot.at("acp").value else ""
 
 
 def _reconciled(rules: list[Spot], text: str) -> frozenset[str]:
@@ -180,7 +182,10 @@ def _tool_use(spot: Spot, told: Told, here: Function) -> None:
     if told.late:
         with here.block("if engine.held:"):
             here.line("engine.calls()")
-    here.line(f"name, given = translate({here.constant(told.tools)}, {name}, {given})")
+    if told.server_tool:
+        here.line(f"name, given = engine.translate({name}, {given})")
+    else:
+        here.line(f"name, given = translate({here.constant(told.tools)}, {name}, {given})")
     here.line(f"engine.turn.tool_use({own}, name, given)")
 
 

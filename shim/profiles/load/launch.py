@@ -51,6 +51,9 @@ program may not see that folder, so there such a profile is started in the wides
 list of files and such folders; and where `widened_by = { ".x/settings.json" = "key" }` names a JSON file, in the
 working directory or at home, with a key that gives the program tools which no rule names.
 
+`servers_in = { ".x/settings.json" = "mcpServers" }` names JSON files, in the working directory or at home, with a key
+that has MCP servers by their names. A tool of a server is told from others by these names, and by `acp.server_tool`.
+
 `brings = { ".x/plugin" = [], "x.json" = ["plugin"] }` names what of the working directory, or of a folder around it,
 the program starts unasked: a path, or keys of a JSON file. Such a folder is refused unless it is trusted, or the
 program knows the flag `brings_off`.
@@ -98,7 +101,7 @@ KEYS = (
     *("command", "programs", "argv", "prompt", "permission_args", "permission_env", "permission_tools", "model_map"),
     *("efforts", "env", "env_keep", "env_unset", "resume_id_pattern", "interrupt", "timeouts", "stdin", "gate"),
     *("login", "login_probe", "models_probe", "api_base", "variants", "version_probe", "home", "report"),
-    *("overruled_by", "widened_by", "rules", "denials", "brings", "brings_off", "install"),
+    *("overruled_by", "widened_by", "servers_in", "rules", "denials", "brings", "brings_off", "install"),
 )
 WIDEST = "bypassPermissions"
 RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules

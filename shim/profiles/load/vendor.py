@@ -189,6 +189,7 @@ def build(
             report=made.report,
             overruled_by=overruled_by(launch.at("overruled_by")),
             widened_by={name: launch.at("widened_by").at(name).text() for name in launch.at("widened_by").table()},
+            servers_in={name: launch.at("servers_in").at(name).text() for name in launch.at("servers_in").table()},
             brings={name: launch.at("brings").at(name).texts() for name in launch.at("brings").table()},
             brings_off=launch.at("brings_off").text(""),
             gate=launch.at("gate").text(""),

@@ -6,7 +6,7 @@ from shim.core.api_errors import Cause
 from shim.core.claude.usage import NO_USAGE, Usage, count
 from shim.core.reading.account import Account
 from shim.core.turn.turn import Turn
-from shim.core.vendor.tools import Tools, translate
+from shim.core.vendor.tools import Tool, Tools, translate
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.run.tally import Tally
 
@@ -36,6 +36,7 @@ class Engine(Translator):
     hides: ClassVar[bool] = False  # whether calls of tools that the profile does not name are left out
     late: ClassVar[bool] = False  # what a call returned may come behind the next message, or never
     tools: ClassVar[Tools] = {}
+    server_tool: ClassVar[str] = ""  # how the vendor names a tool of an MCP server
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)
@@ -50,6 +51,7 @@ class Engine(Translator):
         self.doubts = False  # an event out of a broken line is being read
         self._once: set[int] = set()
         self._nested: NestedEvents | None = None
+        self._server_names: list[str] | None = None
 
     @property
     def nested(self) -> "NestedEvents":
@@ -69,7 +71,7 @@ class Engine(Translator):
         """Another turn begins: nothing of the last one is remembered."""
         self._once.clear()
         self.held.clear()
-        self.parts = self._nested = None
+        self.parts = self._nested = self._server_names = None
         self.session, self.notice = None, ""
         self.tally.begin()
 
@@ -141,6 +143,17 @@ class Engine(Translator):
             self.turn.say(whole, kind)
         self.held.clear()
 
+    def translate(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
+        """Return a call in Claude's words. A tool of a configured MCP server has Claude's name for it."""
+        if not self.server_tool or name.__class__ is not str or name in self.tools:
+            return translate(self.tools, name, arguments)
+        from shim.profiles.acp.servers import tool_of
+
+        if self._server_names is None:
+            self._server_names = self.turn.terms.session.server_names()
+        claude = tool_of(self.server_tool, self._server_names, name)
+        return translate({name: Tool(claude)} if claude else self.tools, name, arguments)
+
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def hidden(self, name: Any) -> bool:
@@ -160,7 +173,7 @@ class Engine(Translator):
             return
         if self.held:
             self.calls()
-        self.turn.tool_use(own, *translate(self.tools, name, arguments), hidden=self.hidden(name))
+        self.turn.tool_use(own, *self.translate(name, arguments), hidden=self.hidden(name))
 
     def calls(self) -> None:
         """A call follows: thinking between two calls leaves the first one open, a text does not."""
@@ -187,14 +200,14 @@ class Engine(Translator):
         if self.hidden(name):
             self.call(own, name, arguments)
         else:
-            self.turn.tool_result(own, content, failed, *translate(self.tools, name, arguments))
+            self.turn.tool_result(own, content, failed, *self.translate(name, arguments))
 
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
         known = self.turn.open.get(own) if own.__class__ is str else None
         if known is not None:
             self.turn.denied(*known)
             return
-        claude, arguments = translate(self.tools, name, arguments)
+        claude, arguments = self.translate(name, arguments)
         claude = claude if claude.__class__ is str else "unknown"
         self.turn.denied(str(own or claude), claude, arguments)
 

@@ -7,7 +7,6 @@ complete, and a block that a vendor streams and then prints whole is written onc
 from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.usage import NO_USAGE, Usage
-from shim.core.vendor.tools import translate
 
 if TYPE_CHECKING:
     from shim.profiles.run.engine import Engine
@@ -123,7 +122,7 @@ class NestedEvents:
         """Write a call. One that a rule forbids is the Turn's business, as a call of the main agent is."""
         self.flush(parent)
         engine, turn = self._engine, self._engine.turn
-        claude, given = translate(engine.tools, name, arguments)
+        claude, given = engine.translate(name, arguments)
         judge = turn.terms.judge
         if engine.hidden(name) or (judge is not None and judge.denies(claude, given)):
             turn.tool_use(own, claude, given, hidden=engine.hidden(name))

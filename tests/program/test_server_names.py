@@ -1,0 +1,57 @@
+"""Tools of MCP servers whose names have underscores: the longest configured name counts, wherever it is configured."""
+
+import json
+
+import pytest
+from box import run_shim
+
+from shim.process.vendor_servers import list_server_names
+
+EVENTS = (
+    {"type": "init", "session_id": "ba8d3a3a-4a4e-4a4a-8a4a-aaaaaaaaaaaa", "model": "m"},
+    {"type": "tool_use", "tool_id": "a", "tool_name": "mcp_my_server_x", "parameters": {"n": 1}},
+    {"type": "tool_result", "tool_id": "a", "status": "success", "output": "yes"},
+    {"type": "message", "role": "assistant", "content": "hi", "delta": True},
+    {"type": "result", "status": "success", "stats": {}},
+)
+CONFIG = json.dumps({"mcpServers": {"my": {"command": "x"}, "my_server": {"command": "x"}}})
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder, a home, and the environment of a gemini that prints EVENTS."""
+    program = tmp_path / "gemini"
+    lines = "\n".join(json.dumps(event) for event in EVENTS)
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\n")
+    program.chmod(0o755)
+    (tmp_path / "home" / ".gemini").mkdir(parents=True)
+    (tmp_path / "work" / ".gemini").mkdir(parents=True)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path / "home"), "SHIM_VENDOR": "gemini"}
+    return tmp_path, environment | {"SHIM_BIN": str(program)}
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (("--mcp-config", CONFIG), None),
+        (("--allowedTools", "mcp__my_server"), None),
+        (("--allowedTools", "mcp__my_server__x"), None),
+        ((), "home"),
+        ((), "work"),
+    ],
+)
+def test_the_longest_configured_name_of_a_server_counts(place, words, file):
+    folder, environment = place
+    if file is not None:
+        (folder / file / ".gemini" / "settings.json").write_text(CONFIG)
+    command = ["claude", "-p", "go", "--output-format", "stream-json", "--verbose", *words]
+    done = run_shim(command, env=environment, cwd=folder / "work")
+    assert done.status == 0, done.stderr
+    calls = [line for line in done.stdout.splitlines() if b'"tool_use"' in line]
+    assert [json.loads(line)["message"]["content"][0]["name"] for line in calls] == ["mcp__my_server__x"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"mcpServers": []}', "\xff"])
+def test_a_settings_file_that_cannot_be_read_names_no_server(tmp_path, text):
+    (tmp_path / "settings.json").write_bytes(text.encode("latin-1"))
+    assert list_server_names({"settings.json": "mcpServers", "none.json": "x"}, ("", str(tmp_path))) == []
