@@ -8,6 +8,7 @@ in the title, the places and the content, by the kind of the call.
 
 import re
 from collections.abc import Iterable, Mapping
+from re import Pattern
 
 import orjson
 
@@ -25,6 +26,8 @@ KINDS = {
     "fetch": "WebFetch",
 }
 OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
+# Kinds of content blocks, each with the key of its value.
+VALUES = {"text": "text", "image": "data", "audio": "data", "resource": "resource", "resource_link": "uri"}
 PATHS = ("oldPath", "path")  # of a changed file
 PLACE = "path"  # key of a question, and of Claude's searches: where it looks
 UNKNOWN = "unknown"  # a name that no rule has
@@ -68,6 +71,8 @@ class Call:
         self.title = ""
         self.input: dict[str, Any] = {}
         self.content: list[Any] = []
+        self.output: list[Any] = []  # the content that the call has now, for its result
+        self.raw_output: Any = None
         self.places: list[str] = []
         self.said = False
         self.begun = 0
@@ -87,8 +92,11 @@ class Call:
             given, content = _object(text_of(content)), None
         if isinstance(given, dict) and not BESIDE.issuperset(given):
             self.input = given
-        if isinstance(content, list) and content:
-            self.content = content
+        if isinstance(content, list):
+            self.content = content or self.content  # what a question shows stays, although the result has none of it
+            self.output = content
+        if update.get("rawOutput") is not None:
+            self.raw_output = update["rawOutput"]
         if isinstance(places := update.get("locations"), list) and places:
             self.places = [one["path"] for one in places if isinstance(one, dict) and isinstance(one.get("path"), str)]
         self.own = self.own or self._name()
@@ -221,16 +229,32 @@ def shown(block: Mapping[str, Any]) -> str | None:
     return found if kind in ("text", "resource") and isinstance(found, str) else None
 
 
-def images_of(content: object) -> list[dict[str, Any]]:
-    """The images of a call's content, as Claude's blocks."""
-    given = content if isinstance(content, list) else ()
-    blocks = [one.get("content") for one in given if isinstance(one, dict) and one.get("type") == "content"]
-    return [
-        {"type": "image", "source": {"type": "base64", "data": one["data"], "media_type": one["mimeType"]}}
-        for one in blocks
-        if isinstance(one, dict) and one.get("type") == "image"
-        if isinstance(one.get("data"), str) and isinstance(one.get("mimeType"), str)
-    ]
+def list_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the content blocks of a call, which are those of MCP."""
+    blocks = [one.get("content") for one in content if isinstance(one, dict) and one.get("type") == "content"]
+    return [block for block in blocks if isinstance(block, dict) and isinstance(block.get("type"), str)]
+
+
+def is_complete(block: Mapping[str, Any]) -> bool:
+    """Return whether a content block is of a kind of the protocol and has the value of its kind."""
+    return isinstance(block.get(VALUES.get(block["type"], "")), (str, dict))
+
+
+def join_texts(blocks: Iterable[dict[str, Any]], trailer: Pattern[str] | None = None) -> list[dict[str, Any]]:
+    """Return the blocks with neighbouring texts as one, without the `trailer` that an agent adds; none is empty."""
+    joined: list[dict[str, Any]] = []
+    for block in blocks:
+        if block["type"] == "text" and joined and joined[-1]["type"] == "text":
+            joined[-1] = {"type": "text", "text": f"{joined[-1]['text']}\n{block.get('text') or ''}"}
+        elif block["type"] == "text":
+            joined.append({"type": "text", "text": str(block.get("text") or "")})
+        else:
+            joined.append(block)
+    if trailer is not None:
+        for block in joined:
+            if block["type"] == "text":
+                block["text"] = trailer.sub("", block["text"])
+    return [block for block in joined if block["type"] != "text" or block["text"]]
 
 
 def text_of(content: object) -> str:
@@ -248,9 +272,8 @@ def _object(text: str) -> object:
         return None
 
 
-def raw_output(update: Mapping[str, Any]) -> str:
+def raw_output(raw: Any) -> str:
     """What an agent calls the raw output of a call, as text."""
-    raw = update.get("rawOutput")
     if isinstance(raw, dict):
         raw = next((raw[key] for key in OUTPUTS if isinstance(raw.get(key), str)), raw)
     return raw if isinstance(raw, str) else "" if raw is None else dump(raw).decode()
@@ -262,9 +285,8 @@ def todos(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"content": content, "status": status, "activeForm": content} for content, status in said]
 
 
-def exit_code(update: Mapping[str, Any]) -> object:
+def exit_code(raw: Any) -> object:
     """The exit code of a command, which opencode and copilot note beside its output; 0 where there is none."""
-    raw = update.get("rawOutput")
     noted = raw if isinstance(raw, dict) else {}
     metadata, contents = noted.get("metadata"), noted.get("contents")
     ends = [one for one in contents if isinstance(one, dict)] if isinstance(contents, list) else []

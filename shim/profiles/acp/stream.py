@@ -15,7 +15,17 @@ from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tool, Tools
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.acp.bill import Bill
-from shim.profiles.acp.calls import Call, Form, exit_code, images_of, raw_output, shown, text_of, todos
+from shim.profiles.acp.calls import (
+    Call,
+    Form,
+    exit_code,
+    is_complete,
+    join_texts,
+    list_blocks,
+    raw_output,
+    shown,
+    todos,
+)
 from shim.profiles.acp.link import CANCELLED, INVALID_PARAMS, MAY_END, PROMPT, SESSION, TAKEN, Link
 from shim.profiles.acp.servers import tool_of
 from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
@@ -23,6 +33,8 @@ from shim.profiles.rpc.form import questions
 from shim.profiles.rpc.peer import METHOD_NOT_FOUND, Heard, in_words, table
 
 CALLS = 1000  # of a turn that are not over; the oldest is forgotten
+ENDED_CALLS = 1000  # of a turn, whose ids are remembered
+ITEMS = ("content", "diff")  # kinds of a call's content that are shown: a diff is in the arguments of its call
 FAILURES = ("failed", "cancelled")  # states of a call
 LIMITS = {"max_turn_requests": "error_max_turns"}
 REASONS = {"max_tokens": "max_tokens", "refusal": "refusal"}
@@ -47,6 +59,7 @@ class AcpTranslator(Translator):
         super().__init__(turn, partial=partial)
         self.link = link or Link()
         self._calls: dict[str, Call] = {}
+        self._ended_calls: dict[str, None] = {}
         self._bill = Bill(of_session=self.counts_session)
         self._end: Mapping[str, Any] | None = None  # of a turn that is over if the agent is silent now
         self._plan: object = None
@@ -82,6 +95,7 @@ class AcpTranslator(Translator):
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
         self._calls.clear()
+        self._ended_calls.clear()
         self._upserts.clear()
         self._server_names = None
         self.link.work.end()
@@ -237,25 +251,37 @@ class AcpTranslator(Translator):
             self.turn.compacted("auto", self._bill.used)
 
     def _call(self, update: Event) -> None:
-        call = self._gathered(str(update["toolCallId"]))
+        identity, status = str(update["toolCallId"]), update.get("status")
+        over = status in ("completed", *FAILURES)
+        if update["sessionUpdate"] == "tool_call":
+            self._ended_calls.pop(identity, None)  # another call may have the id of one that is over
+        elif identity in self._ended_calls:
+            if over:
+                self.account.repaired("second_tool_result", identity)
+            return
+        call = self._gathered(identity)
         if self._by_id:
             patched(call, update)
         call.hear(update)
-        status = update.get("status")
-        over = status in ("completed", *FAILURES)
         if call.told or over or (status == "in_progress" and not self.form.content):
             self._say(call)
         if over:
-            failed = status in FAILURES or exit_code(update) != 0 or self._upserts.failed(call)
-            self.turn.tool_result(call.identity, self._returned(call, update), failed)
-            self._calls.pop(call.identity, None)
-            self.link.over(call.identity)
+            failed = status in FAILURES or exit_code(call.raw_output) != 0 or self._upserts.failed(call)
+            self.turn.tool_result(call.identity, self._returned(call), failed)
+            self._end_call(call.identity)
+
+    def _end_call(self, identity: str) -> None:
+        self._calls.pop(identity, None)
+        self.link.over(identity)
+        if len(self._ended_calls) >= ENDED_CALLS:
+            self._ended_calls.pop(next(iter(self._ended_calls)))
+        self._ended_calls[identity] = None
 
     def _content(self, update: Event) -> None:
         """One more piece of a call's content."""
         call = self._gathered(str(update["toolCallId"]))
-        if len(call.content) < CONTENTS:
-            call.content = [*call.content, update["content"]]
+        if len(call.output) < CONTENTS:
+            call.output = call.content = [*call.output, update["content"]]
 
     def _gathered(self, identity: str) -> Call:
         call = self._calls.get(identity)
@@ -283,16 +309,32 @@ class AcpTranslator(Translator):
             self._server_names = [*self.link.servers, *self.turn.terms.session.server_names()]
         return tool_of(self.server_tool, self._server_names, own)
 
-    def _returned(self, call: Call, update: Event) -> object:
-        """What a call gave back: the texts and images of its content, else what the agent calls its raw output."""
-        text = self._upserts.output(call) if self._by_id else text_of(update.get("content"))
-        if text and self.trailer is not None:
-            text = self.trailer.sub("", text)
-        if images := images_of(call.content if self._by_id else update.get("content")):
-            return [*([{"type": "text", "text": text}] if text else ()), *images]
-        if text:
-            return text
-        return raw_output(update)
+    def _returned(self, call: Call) -> object:
+        """Return the content of a call, else what the agent calls its raw output.
+
+        A field that the last update does not have is as an earlier one left it. The raw output counts all the same
+        when it goes on where the content stops.
+        """
+        blocks = join_texts(self._blocks(call), self.trailer)
+        raw = raw_output(call.raw_output)
+        if not blocks:
+            return raw
+        if len(blocks) > 1 or blocks[0]["type"] != "text":
+            return blocks
+        text = str(blocks[0]["text"])
+        return raw if len(raw) > len(text) and raw.startswith(text) and self.trailer is None else text
+
+    def _blocks(self, call: Call) -> list[dict[str, Any]]:
+        """Return the content blocks of a call that can be shown. What cannot be shown is counted."""
+        for item in () if self._by_id else call.output:
+            kind = item.get("type") if isinstance(item, dict) else None
+            if kind not in ITEMS:
+                self.turn.unknown(f"tool_content/{kind}", item)
+        blocks = self._upserts.blocks(call) if self._by_id else list_blocks(call.output)
+        for block in blocks:
+            if not is_complete(block):
+                self.turn.unknown(f"content/{block['type']}", block)
+        return [block for block in blocks if is_complete(block)]
 
     def _planned(self, update: Event) -> None:
         """Its plan is a list of todos, said again whenever it has changed."""
@@ -340,6 +382,7 @@ class AcpTranslator(Translator):
             self.turn.unknown("session/request_permission", params)
             self.link.reply(identity, result=CANCELLED)
             return
+        self._ended_calls.pop(str(subject.call["toolCallId"]), None)
         call = self._gathered(str(subject.call["toolCallId"]))
         if self.form.content and call.begun > 1:  # the input may be that of another call
             self.link.reply(identity, result=CANCELLED)

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
-from shim.profiles.acp.calls import Call, text_of
+from shim.profiles.acp.calls import Call, list_blocks
 from shim.profiles.rpc.peer import table
 
 MESSAGES = 100  # of a turn that are compared with what is said again of them
@@ -68,20 +68,22 @@ class Upserts:
         more = binascii.a2b_base64(data) if isinstance(data, str) else b""
         self._terminals[identity] = (before + more)[-TERMINAL_BYTES:]
 
-    def output(self, call: Call) -> str:
-        """What a call gave back, by its content: texts, terminals, and the patches of files."""
-        return "\n".join(found for one in call.content if (found := self._shown(one)))
+    def blocks(self, call: Call) -> list[dict[str, Any]]:
+        """Return what a call returned as content blocks: its own, terminals, and the patches of files."""
+        return [block for item in call.output for block in self._item_blocks(table(item))]
 
-    def _shown(self, one: object) -> str:
-        one = table(one)
-        if one.get("type") == "terminal":
-            return self._terminals.get(str(one.get("terminalId")), b"").decode("utf-8", "replace")
-        patch = table(one.get("patch")).get("text")
-        return patch if one.get("type") == "diff" and isinstance(patch, str) else text_of([one])
+    def _item_blocks(self, item: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if item.get("type") == "terminal":
+            printed = self._terminals.get(str(item.get("terminalId")), b"").decode("utf-8", "replace")
+            return [{"type": "text", "text": printed}] if printed else []
+        patch = table(item.get("patch")).get("text")
+        if item.get("type") == "diff" and isinstance(patch, str):
+            return [{"type": "text", "text": patch}] if patch else []
+        return list_blocks([item])
 
     def failed(self, call: Call) -> bool:
         """Whether a program of one of its terminals ended with an error."""
-        shown = (str(one.get("terminalId")) for one in call.content if table(one).get("type") == "terminal")
+        shown = (str(one.get("terminalId")) for one in call.output if table(one).get("type") == "terminal")
         return any(self._exits.get(identity) for identity in shown)
 
 
@@ -89,5 +91,7 @@ def patched(call: Call, update: Mapping[str, Any]) -> None:
     """Take away of a call what an update says null of."""
     gone = {key for key in PATCHED if key in update and update[key] is None}
     call.title, call.kind = "" if "title" in gone else call.title, "" if "kind" in gone else call.kind
-    call.input, call.content = {} if "rawInput" in gone else call.input, [] if "content" in gone else call.content
+    call.input = {} if "rawInput" in gone else call.input
+    if "content" in gone:
+        call.content = call.output = []
     call.places = [] if "locations" in gone else call.places

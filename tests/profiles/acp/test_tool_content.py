@@ -1,0 +1,132 @@
+"""What a call of an agent returned: only changed fields are sent, and every kind of content is shown or counted."""
+
+import json
+
+import pytest
+from acp_agent import ANSWERS, DONE, Talk, text, update
+
+PNG = "iVBORw0KGgo="
+TEXT = {"type": "text", "text": "line 1\nline 2\n"}
+
+
+def begin(vendor="opencode", **fields):
+    """An agent with one call."""
+    call = {"title": "shot_take", "kind": "other", "status": "pending", "rawInput": {"n": 1}} | fields
+    return Talk(vendor).says(*ANSWERS, update("tool_call", toolCallId="k1", **call))
+
+
+def changed(**fields):
+    return update("tool_call_update", toolCallId="k1", **fields)
+
+
+def content(*blocks):
+    return [{"type": "content", "content": block} for block in blocks]
+
+
+def results(talk):
+    """Content of every result, and whether its call failed; and the names of the calls."""
+    lines = [json.loads(line) for line in talk.says(text("Done."), DONE).end().lines.splitlines()]
+    blocks = [one for line in lines if line["type"] in ("user", "assistant") for one in line["message"]["content"]]
+    found = [(one["content"], one["is_error"]) for one in blocks if one["type"] == "tool_result"]
+    return found, [one["name"] for one in blocks if one["type"] == "tool_use"], lines[-2]["shim"]
+
+
+@pytest.mark.parametrize(
+    ("updates", "expected"),
+    [
+        # content, or the raw output, of an earlier update
+        ([changed(status="in_progress", content=content(TEXT)), changed(status="completed")], TEXT["text"]),
+        ([changed(content=content(TEXT)), changed(status="completed", content=None)], TEXT["text"]),
+        ([changed(rawOutput={"output": "raw"}), changed(status="completed")], "raw"),
+        ([changed(rawOutput="raw"), changed(status="completed", rawOutput=None)], "raw"),
+        # the last one counts
+        ([changed(content=content(TEXT)), changed(status="completed", content=content({**TEXT, "text": "x"}))], "x"),
+        ([changed(content=content(TEXT)), changed(status="completed", content=[])], ""),
+        ([changed(rawOutput="a"), changed(status="completed", rawOutput="b")], "b"),
+        # content goes before the raw output, unless that has more of the same
+        ([changed(content=content(TEXT)), changed(status="completed", rawOutput={"output": "other"})], TEXT["text"]),
+        (
+            [changed(content=content(TEXT)), changed(status="completed", rawOutput=TEXT["text"] + "line 3")],
+            TEXT["text"] + "line 3",
+        ),
+    ],
+)
+def test_a_field_that_is_not_sent_again_is_as_it_was(updates, expected):
+    assert results(begin().says(*updates))[0] == [(expected, False)]
+
+
+def test_an_exit_code_of_an_earlier_update_counts():
+    talk = begin().says(changed(rawOutput={"output": "no", "metadata": {"exit": 7}}), changed(status="completed"))
+    assert results(talk)[0] == [("no", True)]
+
+
+def test_the_content_of_the_call_itself_counts():
+    assert results(begin(content=content(TEXT)).says(changed(status="failed")))[0] == [(TEXT["text"], True)]
+
+
+def image(data=PNG):
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        ({"type": "image", "mimeType": "image/png", "data": PNG}, image()),
+        ({"type": "resource", "resource": {"uri": "file:///b", "text": "inner"}}, "[Resource at file:///b] inner"),
+        (
+            {"type": "resource_link", "name": "b", "uri": "file:///b"},
+            "[Resource link: b] file:///b",
+        ),
+        (
+            {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"},
+            "[Audio] Binary content (audio/wav, 3 bytes), not saved",
+        ),
+        (
+            {"type": "resource", "resource": {"uri": "file:///b", "mimeType": "application/pdf", "blob": "AAAA"}},
+            "[Resource at file:///b] Binary content (application/pdf, 3 bytes), not saved",
+        ),
+    ],
+)
+@pytest.mark.parametrize("beside", [False, True])
+def test_every_kind_of_content_is_shown(block, shown, beside):
+    sent = content({"type": "text", "text": "before"}, block) if beside else content(block)
+    (((returned, failed),), _, shim) = results(begin().says(changed(status="completed", content=sent)))
+    shown = {"type": "text", "text": shown} if isinstance(shown, str) else shown
+    assert returned == [*([{"type": "text", "text": "before"}] if beside else ()), shown]
+    assert not failed and shim["unknown_events"] == {}
+
+
+@pytest.mark.parametrize(
+    ("item", "name"),
+    [
+        ({"type": "terminal", "terminalId": "t"}, "tool_content/terminal"),
+        ({"type": "hologram"}, "tool_content/hologram"),
+        ({"type": "content", "content": {"type": "smell", "data": "x"}}, "content/smell"),
+        ({"type": "content", "content": {"type": "image"}}, "content/image"),
+    ],
+)
+def test_content_that_cannot_be_shown_is_counted(item, name):
+    sent = [item, *content({"type": "text", "text": "seen"})]
+    ((returned, _), *_), _, shim = results(begin().says(changed(status="completed", content=sent)))
+    assert returned == "seen" and shim["unknown_events"] == {name: 1}
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
+def test_a_call_that_is_over_is_not_over_again(status):
+    first, second = (content({"type": "text", "text": word}) for word in ("one", "two"))
+    talk = begin().says(changed(status="completed", content=first), changed(status=status, content=second))
+    returned, names, shim = results(talk)
+    assert (returned, names) == ([("one", False)], ["shot_take"])
+    assert shim["repairs"] == {"second_tool_result": 1}
+
+
+def test_what_is_said_of_a_call_that_is_over_begins_no_other():
+    talk = begin().says(changed(status="completed"), changed(title="late"), changed(content=content(TEXT)))
+    assert results(talk)[:2] == ([("", False)], ["shot_take"])
+
+
+def test_a_new_call_may_have_the_id_of_one_that_is_over():
+    again = update("tool_call", toolCallId="k1", title="bash", kind="execute", rawInput={"command": "ls"})
+    done = changed(status="completed", content=content({"type": "text", "text": "two"}))
+    talk = begin().says(changed(status="completed", content=content(TEXT)), again, done)
+    assert results(talk)[:2] == ([(TEXT["text"], False), ("two", False)], ["shot_take", "Bash"])
