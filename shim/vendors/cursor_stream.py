@@ -1,7 +1,8 @@
 """cursor's stream. Its shapes are those of the captures and documents on the cursor page.
 
 With --stream-partial-output it says every segment again whole at four places; `pending` holds what was said since the
-last of them, and a line that equals it waits for the next event, which tells a flush from a real delta.
+last of them, and a line that equals it waits for the next event, which tells a flush from a real delta. Some builds
+repeat a segment only after the tool call that ends it has started: `unrepeated` holds such a segment.
 """
 
 from collections.abc import Mapping
@@ -30,6 +31,10 @@ class CursorTranslator(Translator):
         super().__init__(turn, partial=partial)
         self._pending: list[str] = []
         self._length = 0
+        self._fragments = 0  # of the pending text
+        self._unrepeated = ""
+        self._unrepeated_length = 0
+        self._unrepeated_is_streamed = False  # it came in several fragments
         self._held: str | None = None
         self._said = 0
         self._plan: dict[str, Any] | None = None
@@ -75,11 +80,10 @@ class CursorTranslator(Translator):
             if self._length == len(text) and self._length and text.startswith("".join(self._pending)):
                 self._held = text
             else:
-                if self._length < PENDING_CHARACTERS:
-                    self._pending.append(text)
-                self._length += len(text)
-                self._said += len(text)
-                self.turn.text(text)
+                self._say(text)
+            return
+        text = self._without_repetition(text, from_model="model_call_id" in event)
+        if not text:
             return
         if not self._length:
             self._said += len(text)
@@ -93,9 +97,31 @@ class CursorTranslator(Translator):
         self._flushed()
         self.turn.block_end()
 
+    def _without_repetition(self, text: str, *, from_model: bool) -> str:
+        """Return what is new of a whole segment that comes after the event which ended the segment.
+
+        A line without the id of a model call may be another reply of the same words, unless the segment was streamed.
+        """
+        pending = "".join(self._pending)
+        repeats = bool(self._unrepeated) and text.startswith(self._unrepeated)
+        if not repeats or (pending and text.startswith(pending)):
+            return text
+        if not (from_model or self._unrepeated_is_streamed):
+            return text
+        self._unrepeated = ""
+        return text[self._unrepeated_length :]
+
+    def _end_segment(self) -> None:
+        """Another event ends the segment; it may be repeated later."""
+        if self._pending:
+            self._unrepeated, self._unrepeated_length = "".join(self._pending), self._length
+            self._unrepeated_is_streamed = self._fragments > 1
+        self._flushed()
+
     def _say(self, text: str) -> None:
         if self._length < PENDING_CHARACTERS:
             self._pending.append(text)
+        self._fragments += 1
         self._length += len(text)
         self._said += len(text)
         self.turn.text(text)
@@ -103,10 +129,10 @@ class CursorTranslator(Translator):
     def _flushed(self) -> None:
         if self._pending:
             self._pending.clear()
-            self._length = 0
+            self._length = self._fragments = 0
 
     def on_tool_call(self, event: Event) -> None:
-        self._flushed()
+        self._end_segment()
         call = event["tool_call"]
         kind = "unknownToolCall"
         for key in call:
@@ -158,7 +184,7 @@ class CursorTranslator(Translator):
     def on_interaction_query(self, event: Event) -> None:
         """Answered by the CLI itself. What it asked about is worth keeping: a plan that no tool call repeats, and the
         arguments of a call that was rejected before it was ever started (page, section 2)."""
-        self._flushed()
+        self._end_segment()
         for name, query in (event.get("query") or {}).items():
             if isinstance(query, dict) and isinstance(query.get("args"), dict):
                 self._asked = query["args"] | {"toolCallId": query.get("toolCallId", query["args"].get("toolCallId"))}
@@ -169,7 +195,7 @@ class CursorTranslator(Translator):
         """The network went and came; the turn goes on."""
 
     def on_retry(self, event: Event) -> None:
-        self._flushed()
+        self._end_segment()
 
     def on_result(self, event: Event) -> None:
         if self._plan is not None:

@@ -405,3 +405,97 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
     translation = Translation(vendor(name).translator, terms, open_pen("claude", STABLE_IDENTITY), None)
     lines = parse(translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), ""))
     assert [block["name"] for _, block in blocks(lines, "tool_use")] == [claude]
+
+
+# -- cursor -----------------------------------------------------------------------------------------------------------
+
+
+def cursor_text(text, *, model_call=None, final=False):
+    event = {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}
+    event |= {} if final else {"timestamp_ms": 1}
+    return event | ({"model_call_id": model_call} if model_call else {})
+
+
+def cursor_call(subtype, result=None, kind="shellToolCall"):
+    body = {"args": {"command": "ls"}} | ({} if result is None else {"result": {"success": result}})
+    return {"type": "tool_call", "subtype": subtype, "call_id": "c1", "tool_call": {kind: body}}
+
+
+def cursor(*events):
+    init = {"type": "system", "subtype": "init", "session_id": "237764e2-5276-4eae-972f-78828805f961"}
+    end = {"type": "result", "subtype": "success", "is_error": False, "result": "x"}
+    return lines_of(vendor("cursor"), init, *events, end)
+
+
+STARTED, COMPLETED = cursor_call("started"), cursor_call("completed", {"stdout": "a\n", "exitCode": 0})
+QUERY = {"type": "interaction_query", "query": {}}
+REPLAY = cursor_text("Hi all", model_call="m1")
+
+
+@pytest.mark.parametrize(
+    ("events", "texts"),
+    [
+        # a repetition before the call, after its start, after its end, and after the next text has begun
+        ([REPLAY, STARTED, COMPLETED], ["Hi all", "done"]),
+        ([STARTED, REPLAY, COMPLETED], ["Hi all", "done"]),
+        ([STARTED, COMPLETED, REPLAY], ["Hi all", "done"]),
+        ([QUERY, REPLAY, STARTED, COMPLETED], ["Hi all", "done"]),
+        # more than was streamed
+        ([STARTED, cursor_text("Hi all!", model_call="m1"), COMPLETED], ["Hi all", "!", "done"]),
+        # another text is none, and a repetition counts once
+        ([STARTED, COMPLETED, cursor_text("Other", model_call="m2")], ["Hi all", "Other", "done"]),
+        ([STARTED, REPLAY, COMPLETED, cursor_text("Hi all", model_call="m2")], ["Hi all", "Hi all", "done"]),
+        # repeated at the end of the turn
+        ([STARTED, COMPLETED, cursor_text("Hi all", final=True)], ["Hi all", "done"]),
+    ],
+)
+def test_a_segment_that_cursor_repeats_later_is_written_once(events, texts):
+    deltas = [cursor_text("Hi "), cursor_text("all")]
+    lines = cursor(*deltas, *events, cursor_text("done"), cursor_text("done", final=True))
+    joined = [block["text"] for _, block in blocks(lines, "text")]
+    assert "".join(joined) == "".join(texts)
+    assert len(joined) <= len(texts) and result_line(lines)["shim"]["repairs"] == {}
+
+
+def test_a_repetition_among_the_next_text_is_dropped():
+    deltas = [cursor_text("Hi "), cursor_text("all"), STARTED, COMPLETED, cursor_text("do"), REPLAY, cursor_text("ne")]
+    lines = cursor(*deltas, cursor_text("done", final=True))
+    assert [block["text"] for _, block in blocks(lines, "text")] == ["Hi all", "done"]
+
+
+def test_two_replies_of_the_same_words_are_both_written():
+    """Without fragments each line is a segment of its own."""
+    lines = cursor(cursor_text("Hi", model_call="m1"), STARTED, COMPLETED, cursor_text("Hi", final=True))
+    assert [block["text"] for _, block in blocks(lines, "text")] == ["Hi", "Hi"]
+
+
+PNG = "iVBORw0KGgo="
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "content"),
+    [
+        ("mcpToolCall", {"content": [{"text": {"text": "a"}}, {"text": {"text": "b"}}]}, "a\nb"),
+        (
+            "mcpToolCall",
+            {"content": [{"text": {"text": "a"}}, {"image": {"data": PNG, "mimeType": "image/png"}}]},
+            [{"type": "text", "text": "a"}, IMAGE],
+        ),
+        ("mcpToolCall", {"content": [{"image": {"data": PNG}}]}, [IMAGE]),
+        ("readToolCall", {"data": PNG, "path": "a.png"}, [IMAGE]),
+        (
+            "mcpToolCall",
+            {"content": [{"resource": {"uri": "file:///b", "text": "inner"}}]},
+            [{"type": "text", "text": "[Resource from unknown at file:///b] inner"}],
+        ),
+        (
+            "mcpToolCall",
+            {"content": [{"resourceLink": {"uri": "file:///b", "name": "b"}}]},
+            [{"type": "text", "text": "[Resource link: b] file:///b"}],
+        ),
+    ],
+)
+def test_what_a_server_of_cursor_returned_has_claudes_blocks(kind, result, content):
+    lines = cursor(cursor_call("started", kind=kind), cursor_call("completed", result, kind=kind))
+    assert results(lines) == [("c1", content, False)]
