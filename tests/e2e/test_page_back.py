@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,27 @@ def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting
     browser.wait(lambda: "and go on" in page.text("#steps") and browser.all("#chip.idle"))
     assert told(page)[: len(before)] == before
     none_lost(page)
+
+
+STREAM_REQUESTS = """
+return performance.getEntriesByType('resource').filter((entry) => entry.name.includes('/steps?')).length;
+"""
+WATCHED_SECONDS = 60.0  # the longest that `make full` looks at a session that has ended
+MOST_REQUESTS = 3  # of the stream of a session that has ended: the stream, and the reconnection that is answered 204
+
+
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(WATCHED_SECONDS, marks=full)])
+def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, seconds):
+    one = begun(page, hosting)
+    idle(page)
+    os.kill(hosting.now(one).facts["pid"], signal.SIGTERM)
+    hosting.ended(one)
+    browser.driver.refresh()
+    browser.wait(lambda: browser.run("return document.documentElement.dataset.ready && shown.synced"))
+    browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
+    time.sleep(seconds)
+    assert browser.run(STREAM_REQUESTS) <= MOST_REQUESTS
+    assert browser.run("return shown.stream.state") == "parked"
 
 
 @full

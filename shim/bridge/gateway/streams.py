@@ -72,15 +72,41 @@ class Teller:
 
     def __init__(self, cursor: Cursor | None) -> None:
         self.after = cursor
+        self._position: Cursor | None = None  # of the last numbered line that the host has sent
 
     def tell(self, frame: Frame) -> Iterator[bytes]:
         """The events of a frame."""
-        if frame.kind != "line":
+        self._follow_position(frame)
+        if frame.kind == "bye":
+            yield self._encode_bye(frame)
+        elif frame.kind != "line":
             yield event(frame.kind, orjson.dumps(frame.facts))
         elif (cursor := frame.cursor) is not None:
             yield event("line", frame.line, cursor)
         else:
             yield event("partial", frame.line)
+
+    def _follow_position(self, frame: Frame) -> None:
+        """Keep the position of the log up to which this stream has received its lines."""
+        if frame.kind == "welcome":
+            self._position = self._find_start(frame)
+        elif frame.cursor is not None:
+            self._position = frame.cursor
+
+    def _find_start(self, welcome: Frame) -> Cursor:
+        """Return the position before the first line that the host will send."""
+        generation, number = int(welcome.said["generation"]), int(welcome.said["number"])
+        if self.after is not None and self.after.number <= number:
+            return self.after
+        return Cursor(generation, 0)
+
+    def _encode_bye(self, frame: Frame) -> bytes:
+        """Return the last event of a stream.
+
+        It carries the position of the log's last line, even if that line made no event of its own. A browser that
+        reconnects with this id is answered 204 if the session has ended, so it does not reconnect again.
+        """
+        return event("bye", orjson.dumps(clean(frame.facts)), self._position)
 
 
 class Drawn(Teller):
@@ -102,8 +128,11 @@ class Drawn(Teller):
 
     def tell(self, frame: Frame) -> Iterator[bytes]:
         """The events of a frame."""
+        self._follow_position(frame)
         if frame.kind == "line":
             yield from self._line(frame)
+        elif frame.kind == "bye":
+            yield self._encode_bye(frame)
         elif frame.kind == "synced":
             yield from self._synced(frame)
         elif frame.kind == "question":

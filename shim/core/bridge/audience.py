@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shim.core.bridge.client import Client, Item
 from shim.core.bridge.commands import Command, Drop, Read
-from shim.core.bridge.frames import FULL, Hello, frame, line_frame
+from shim.core.bridge.frames import FULL, Cursor, Hello, frame, line_frame
 from shim.core.bridge.log import Entry
 from shim.core.bridge.open_block import OpenBlock
 from shim.core.bridge.questions import Outcome, Question, Questions
@@ -41,6 +41,7 @@ class Audience:
         self.block = OpenBlock()
         self.generation = generation
         self.number = number
+        self._inherited = number  # the last line of the former generations; numbers continue after it
         self._commands = commands
         self._questions = questions
         self._facts = facts
@@ -71,12 +72,22 @@ class Audience:
         client.mark, after = self.number, client.hello.after
         if not client.hello.replay:
             client.cursor = self.number
-        elif after is not None and after.generation == self.generation and 0 <= after.number <= self.number:
+        elif after is not None and self._is_known(after):
             client.cursor = after.number
         elif after is not None:
             reason = "unknown" if after.generation == self.generation else "generation"
             self.say(client, frame("gap", **{"from": 1, "to": self.number, "reason": reason}))
         self.read_on(client)
+
+    def _is_known(self, cursor: Cursor) -> bool:
+        """Return whether the log has the line of a cursor.
+
+        A former generation may have sent lines that its log lost when the machine crashed. Such a line has a number
+        that this generation has used again.
+        """
+        if cursor.generation == self.generation:
+            return 0 <= cursor.number <= self.number
+        return 0 < cursor.generation < self.generation and 0 <= cursor.number <= self._inherited
 
     def _name(self, said: str) -> str:
         """A name that nobody has, and that nobody had who settled a question: a client knows its own answer by it."""

@@ -233,6 +233,20 @@ def test_a_session_that_has_ended_and_was_seen_is_not_asked_for_again(web, host)
         assert until(stream, "synced")
 
 
+@pytest.mark.parametrize("name", ["events", "steps"])
+@pytest.mark.parametrize("lines", [(), TURN, (*TURN, {"type": "system", "subtype": "session_state_changed"})])
+def test_a_reconnection_after_bye_ends_the_stream_of_an_ended_session(web, host, name, lines):
+    """The last line may have no step, and there may be no line: the id of `bye` is the end of the log all the same."""
+    say(web, host, *lines)
+    with web.stream(f"/sessions/{SESSION}/{name}") as stream:
+        until(stream, "synced")
+        web.call(host.tell, frame("bye", reason="done"))
+        last = until(stream, "bye")[-1].id
+    assert last == f"1-{len(lines)}"
+    host.facts["alive"] = False
+    assert web.get(f"/sessions/{SESSION}/{name}", headers={"Last-Event-ID": last}).status == 204
+
+
 def test_a_stream_ends_with_its_host_and_says_when_to_come_back(web, host):
     with web.stream(f"/sessions/{SESSION}/events") as stream:
         until(stream, "synced")

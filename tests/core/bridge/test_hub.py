@@ -80,6 +80,26 @@ def test_a_cursor_that_is_not_there_is_told_a_gap_and_the_whole_log():
     assert of_kind(play.join(4, after="nonsense"), "gap")[0]["reason"] == "generation"
 
 
+def test_a_cursor_of_a_former_generation_continues_after_its_line():
+    log = MemoryLog()
+    Play(log).said(*[SAID] * 3)
+    log.generation = 2
+    play = Play(log)
+    play.said(SAID)
+    frames = play.join(1, after={"generation": 1, "number": 2})
+    assert numbers(frames) == [3, 4] and of_kind(frames, "gap") == []
+
+
+def test_a_cursor_of_a_line_that_the_former_generation_lost_is_a_gap():
+    log = MemoryLog()
+    Play(log).said(*[SAID] * 3)
+    log.generation = 2
+    play = Play(log)
+    play.said(SAID)
+    frames = play.join(1, after={"generation": 1, "number": 4})
+    assert numbers(frames) == [1, 2, 3, 4] and of_kind(frames, "gap")[0]["reason"] == "generation"
+
+
 def test_lines_that_the_log_has_dropped_are_a_gap():
     log = MemoryLog()
     Play(log).said(*[SAID] * 4)
