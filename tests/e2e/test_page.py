@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import page_scenes as scenes
@@ -108,6 +109,54 @@ def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
     browser.wait(lambda: page.view() == "login")
     browser.press(page.web.tokens.current().drive, ENTER)
     page.synced(hosts[1])
+
+
+@pytest.mark.parametrize("way", ["token", "way-in"])
+def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way):
+    tokens = page.web.tokens.current()
+    token = tokens.drive if way == "token" else tokens.way_in("drive", time.time())
+    browser.visit(f"{page.base}#{token}")
+    browser.wait(lambda: page.view() == "none")
+    assert token not in browser.run("return location.href")
+
+
+def test_a_watcher_is_not_offered_to_stop_or_interrupt(page, browser, hosts):
+    page.come_in("watch")
+    page.show(hosts[1])
+    assert not browser.find("#stop").is_displayed()
+    assert not browser.find("#interrupt").is_displayed()
+
+
+DIRECTION = "return getComputedStyle([...document.querySelectorAll(arguments[0])].at(-1)).direction"
+
+
+def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
+    page.say(working, type="user", isReplay=True, message={"role": "user", "content": "اقرأ الملف README"})
+    page.say(working, type="assistant", message={"content": [{"type": "text", "text": "שלום\n\n- אחד\n- שתיים"}]})
+    browser.wait(lambda: browser.all("#steps .prose ul"))
+    for selector in ("#steps .prompt .said", "#steps .text p", "#steps .text ul"):
+        assert browser.run(DIRECTION, selector) == "rtl", selector
+    page.write("سؤال")
+    assert browser.run(DIRECTION, "#text") == "rtl"
+    assert browser.run(DIRECTION, "#name") == "ltr"
+
+
+# What Safari reports for the Enter that accepts a composition: the composition has ended, and the key has the code 229.
+SAFARI_ENTER = """
+const box = document.getElementById("text");
+box.dispatchEvent(new CompositionEvent("compositionend", { data: "日本" }));
+const enter = new KeyboardEvent("keydown", { key: "Enter", keyCode: arguments[0], bubbles: true, cancelable: true });
+return box.dispatchEvent(enter);
+"""
+
+
+def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working):
+    page.write("日本")
+    assert browser.run(SAFARI_ENTER, 229) is True
+    assert browser.find("#text").get_attribute("value") == "日本"
+    assert browser.run(SAFARI_ENTER, 13) is False
+    browser.wait(lambda: browser.find("#text").get_attribute("value") == "")
+    assert [frame["message"]["content"] for frame in working.heard if frame["kind"] == "message"] == ["日本"]
 
 
 def test_a_token_that_may_watch_has_no_box_and_no_answers(page, browser, hosts):

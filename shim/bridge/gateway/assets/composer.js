@@ -31,7 +31,7 @@ function drawComposer() {
   if (!find("composer")) return;
   const { facts } = shown;
   const ended = groupOf(facts) === "ended";
-  find("interrupt").hidden = !["works", "asks"].includes(groupOf(facts));
+  find("interrupt").hidden = watching() || !["works", "asks"].includes(groupOf(facts));
   const other = facts.driver && !ofPage(facts.driver) ? oneLine(facts.driver, 60) : "";
   const drives = find("drives");
   drives.hidden = !other || watching();
@@ -165,7 +165,7 @@ function listenToComposer() {
   });
   const touch = matchMedia("(pointer: coarse)");
   box.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing || (touch.matches && !event.ctrlKey && !event.metaKey)) return;
+    if (event.key !== "Enter" || event.shiftKey || composes(event) || (touch.matches && !event.ctrlKey && !event.metaKey)) return;
     event.preventDefault();
     sendMessage();
   });

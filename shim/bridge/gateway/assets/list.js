@@ -43,9 +43,9 @@ function sessionEntry(session, now) {
       "a",
       { href: `#s/${encodeURIComponent(session.id)}`, "aria-current": shown.id === session.id ? "page" : null, "data-id": session.id },
       element("span", { class: "sign", role: "img", "aria-label": words }, sign),
-      element("span", { class: "name" }, nameOf(session)),
+      element("span", { class: "name", dir: "auto" }, nameOf(session)),
       element("span", { class: "age" }, moment ? ago(moment, now) : ""),
-      element("span", { class: "what" }, doing(session) || words),
+      element("span", { class: "what", dir: "auto" }, doing(session) || words),
       element("span", { class: "where" }, [vendor, lastPart(session.cwd)].filter(Boolean).join(" · ")),
     ),
   );

@@ -160,7 +160,7 @@ function liveStep({ above, kind, words }, name) {
   const depth = above ? " nested" : "";
   if (kind === "call") return element("article", { class: `step call going${depth}` }, element("div", { class: "summary" }, element("span", { class: "sign" }, "…"), element("span", { class: "name" }, name || "A call")));
   if (kind === "thinking") return element("article", { class: `step thinking going${depth}`, hidden: true }, element("div", { class: "summary" }, element("span", { class: "name" }, "Thinking"), element("span", { class: "main" }, element("bdi", null, words))));
-  return element("article", { class: `step text growing${depth}`, hidden: true }, element("div", { class: "body prose" }, element("div", { class: "said" }, words)));
+  return element("article", { class: `step text growing${depth}`, hidden: true }, element("div", { class: "body prose" }, element("div", { class: "said", dir: "auto" }, words)));
 }
 
 /** What was streamed is a step now: all of it, or that of one agent. */

@@ -20,9 +20,12 @@ function followAddress() {
   if (id || before === "session" || before === "begin") find(id ? "main" : address === "new" ? "prompt" : "list").focus({ preventScroll: true });
 }
 
-/** A token in the address is exchanged for a cookie, and taken out of the address and of the history. */
+// What a token looks like that stands in the address alone: 43 characters, or the time and the signature of a printed address.
+const BARE_TOKEN = /^(?:[A-Za-z0-9_-]{43}|[0-9a-f]+\.[0-9a-f]{64})$/;
+
+/** Exchange a token in the address (`#token=…`, or the token alone) for a cookie, and remove it from the history. */
 function takeToken(address) {
-  const token = new URLSearchParams(address).get("token");
+  const token = new URLSearchParams(address).get("token") || (BARE_TOKEN.test(address) ? address : "");
   if (!token) return false;
   history.replaceState(null, "", location.pathname);
   enter(token);

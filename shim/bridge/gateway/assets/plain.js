@@ -26,6 +26,13 @@ function lastPart(path) {
   return plain(path || "").replace(/\/+$/, "").split("/").pop() || "/";
 }
 
+const IME_KEY_CODE = 229; // of a key that an input method has taken
+
+/** Return whether a key belongs to an input method. Safari reports its Enter after the end of the composition. */
+function composes(event) {
+  return event.isComposing || event.keyCode === IME_KEY_CODE;
+}
+
 /** Kept for this page alone (`session`) or for this browser; a browser that keeps nothing is no failure. */
 function kept(where, name) {
   try {

@@ -132,7 +132,7 @@ function permission(entry, failed) {
     if (!denial.hidden) message.focus();
   });
   message.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    if (event.key === "Enter" && !event.shiftKey && !composes(event)) {
       event.preventDefault();
       answer(entry, failed, { behavior: "deny", message: message.value.trim() || undefined });
     }
@@ -177,12 +177,12 @@ function choices(entry, failed) {
   const groups = asked.map((one) => {
     const kind = one.multiSelect ? "checkbox" : "radio";
     const name = freshId();
-    const own = element("input", { type: "text", class: "own", placeholder: "Another answer", "aria-label": `Another answer to: ${oneLine(one.question)}`, autocomplete: "off" });
+    const own = element("input", { type: "text", class: "own", dir: "auto", placeholder: "Another answer", "aria-label": `Another answer to: ${oneLine(one.question)}`, autocomplete: "off" });
     const options = (Array.isArray(one.options) ? one.options : []).map((option) => {
       const label = typeof option === "string" ? option : String(option.label || "");
       const input = element("input", { type: kind, name, value: label });
       if (kind === "radio") input.addEventListener("change", () => (own.value = ""));
-      return [input, element("label", { class: "option" }, input, element("span", null, label, option.description ? element("small", null, String(option.description)) : ""))];
+      return [input, element("label", { class: "option" }, input, element("span", { dir: "auto" }, label, option.description ? element("small", { dir: "auto" }, String(option.description)) : ""))];
     });
     if (kind === "radio") own.addEventListener("input", () => own.value && options.forEach(([input]) => (input.checked = false)));
     const node = element("fieldset", null, element("legend", null, String(one.question || one.header || "")), options.map(([, label]) => label), own);
@@ -210,9 +210,9 @@ function elicited(entry, failed) {
     const label = String(about.title || name);
     const input = Array.isArray(about.enum)
       ? element("select", null, about.enum.map((one) => element("option", { value: String(one) }, String(one))))
-      : element("input", { type: about.type === "boolean" ? "checkbox" : ["number", "integer"].includes(about.type) ? "number" : "text", autocomplete: "off", step: about.type === "number" ? "any" : null });
+      : element("input", { type: about.type === "boolean" ? "checkbox" : ["number", "integer"].includes(about.type) ? "number" : "text", dir: "auto", autocomplete: "off", step: about.type === "number" ? "any" : null });
     const said = () => (about.type === "boolean" ? input.checked : ["number", "integer"].includes(about.type) ? (input.value === "" ? undefined : Number(input.value)) : input.value);
-    return { name, said, node: element("label", { class: "row" }, element("span", { class: "label" }, label), input, about.description ? element("small", null, String(about.description)) : "") };
+    return { name, said, node: element("label", { class: "row" }, element("span", { class: "label", dir: "auto" }, label), input, about.description ? element("small", { dir: "auto" }, String(about.description)) : "") };
   });
   const send = () => answer(entry, failed, { behavior: "allow", input: Object.fromEntries(rows.map(({ name, said }) => [name, said()]).filter(([, value]) => value !== undefined)) });
   if (watching()) return [element("div", { class: "input" }, questionInput(entry.data))];

@@ -78,7 +78,7 @@ function drawHead() {
   chip.className = `chip ${kind}`;
   chip.textContent = { asks: "Waits for you", works: "Working", idle: "Idle", ended: "Ended", failed: "Failed", stopped: "Stopped" }[kind];
   chip.title = doing(facts) || words;
-  find("stop").hidden = groupOf(facts) === "ended";
+  find("stop").hidden = watching() || groupOf(facts) === "ended";
   drawComposer();
   drawList();
 }

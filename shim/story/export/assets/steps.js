@@ -121,7 +121,7 @@ const DRAW = {
     return folding(item, "start", false, summary, () => listedFacts(item.step));
   },
   prompt(item) {
-    return plainStep(item, "prompt", "Prompt", () => clipped(whole(item.step.text), (text) => element("div", { class: "said" }, text)));
+    return plainStep(item, "prompt", "Prompt", () => clipped(whole(item.step.text), (text) => element("div", { class: "said", dir: "auto" }, text)));
   },
   text(item) {
     return plainStep(item, "text", "", () => nodesOf(item.step.trees || []));
@@ -129,7 +129,7 @@ const DRAW = {
   thinking(item) {
     const { step } = item;
     const took = step.until > step.at ? `Thought for ${lasting(step.until - step.at)}` : "Thought";
-    const summary = element("summary", null, element("span", { class: "name" }, took), element("span", { class: "main" }, textOf(step.trees || []).slice(0, 200).split("\n")[0]));
+    const summary = element("summary", null, element("span", { class: "name" }, took), element("span", { class: "main", dir: "auto" }, textOf(step.trees || []).slice(0, 200).split("\n")[0]));
     return folding(item, "thinking", false, summary, () => [element("div", { class: "prose" }, nodesOf(step.trees || []))]);
   },
   call(item) {
@@ -171,12 +171,12 @@ const DRAW = {
   },
   note(item) {
     const text = whole(item.step.text);
-    if (!item.step.facts) return plainStep(item, "note", "", () => clipped(text, (part) => element("div", { class: "said" }, part)));
-    const summary = element("summary", null, element("span", { class: "note-text" }, text));
+    if (!item.step.facts) return plainStep(item, "note", "", () => clipped(text, (part) => element("div", { class: "said", dir: "auto" }, part)));
+    const summary = element("summary", null, element("span", { class: "note-text", dir: "auto" }, text));
     return folding(item, "note", false, summary, () => listedFacts(item.step));
   },
   error(item) {
-    return plainStep(item, "error", "Error", () => clipped(whole(item.step.text), (text) => element("div", { class: "said" }, text)));
+    return plainStep(item, "error", "Error", () => clipped(whole(item.step.text), (text) => element("div", { class: "said", dir: "auto" }, text)));
   },
   result(item) {
     const { step } = item;
