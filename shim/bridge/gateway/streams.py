@@ -22,6 +22,7 @@ from shim.core.errors import ShimError
 from shim.story.export.sheets import Sheet
 
 BEAT_SECONDS = 15.0  # from one comment to the next: proxies and phones give up on silent connections
+TOKEN_CHECK_SECONDS = 1.0  # from one look at a silent stream's token to the next: a replaced one ends the stream
 RETRY_MS = 1000  # before a browser comes back by itself
 WAITING = 64  # frames between the host and the browser; more wait in the host, which bounds them
 CHUNK_BYTES = 64 * 1024  # of events that are written at once
@@ -138,7 +139,8 @@ class Drawn(Teller):
         elif frame.kind == "question":
             asked = frame.said.get("request")
             told = question_of(str(frame.said.get("question")), asked if isinstance(asked, dict) else {}, self._cwd)
-            yield event("question", orjson.dumps({**told, "at": frame.said.get("at")}))
+            times = {key: frame.said[key] for key in ("at", "until") if key in frame.said}
+            yield event("question", orjson.dumps({**told, **times}))
         elif frame.kind == "gap":
             yield from self._gap(frame)
         elif frame.kind == "welcome":
@@ -222,8 +224,8 @@ class Ended:
 class EventStream:
     """The response with a stream: an ASGI application for one request.
 
-    `still` says whether the visitor's token is good; it is asked at every beat and before every write. `place` is one
-    among the streams that may be open; Refused where there is none.
+    `still` says whether the visitor's token is good; it is asked every TOKEN_CHECK_SECONDS and before every write.
+    `place` is one among the streams that may be open; Refused where there is none.
     """
 
     def __init__(
@@ -259,9 +261,10 @@ class EventStream:
         into, out_of = anyio.create_memory_object_stream[Frame](WAITING)
         with into, out_of:
             tasks.start_soon(self._read, into)
+            written = anyio.current_time()
             while True:
-                chunk = b": still here\n\n"
-                with anyio.move_on_after(BEAT_SECONDS):
+                chunk = b""
+                with anyio.move_on_after(min(TOKEN_CHECK_SECONDS, BEAT_SECONDS)):
                     try:
                         frame = await out_of.receive()
                     except anyio.EndOfStream:
@@ -273,7 +276,10 @@ class EventStream:
                     chunk += b"".join(self._more(out_of, CHUNK_BYTES - len(chunk)))
                 if not self._still():
                     return
+                if not chunk and anyio.current_time() - written >= BEAT_SECONDS:
+                    chunk = b": still here\n\n"
                 if chunk:
+                    written = anyio.current_time()
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     def _told(self, frame: Frame) -> bytes:

@@ -187,10 +187,23 @@ def _question(one: Registered, asked: Mapping[str, Mapping[str, Any]], named: st
     if named:
         return named
     if not found:
-        raise FrontendError(f"session {one.id} asks nothing", hint="`shim bridge list` shows which sessions ask")
+        settled = _describe_last_answer(one)
+        raise FrontendError(
+            f"session {one.id} asks nothing{settled}", hint="`shim bridge list` shows which sessions ask"
+        )
     listed = "\n".join(f"  {question}  {printable(what(asked[question]))}" for question in found)
     hint = f"name the question: shim bridge answer {one.id} QUESTION allow"
     raise FrontendError(f"session {one.id} asks {len(found)} questions:\n{listed}", hint=hint)
+
+
+def _describe_last_answer(one: Registered) -> str:
+    """Return how the last question was settled and by whom, for who answers too late; "" if there was none."""
+    with connect_blocking(one.session, os.environ, role=WATCH, replay=False, partial=False) as link:
+        settled = link.welcome.get("settled")
+    if not isinstance(settled, dict):
+        return ""
+    by = settled.get("by") or "the session itself"
+    return f"; its last question was settled already: {printable(str(settled.get('how')))}, by {printable(str(by))}"
 
 
 def what(request: Mapping[str, Any]) -> str:
@@ -220,10 +233,11 @@ def _report(one: Registered) -> dict[str, Any]:
     if one.alive and (facts.get("waitingFor") or facts["state"] == "blocked"):
         try:
             asked = _asked(one, LOOK_SECONDS)
-            questions = [{key: came[key] for key in ("question", "at", "request")} for _, came in asked]
+            keys = ("question", "at", "until", "request")
+            questions = [{key: came[key] for key in keys if key in came} for _, came in asked]
         except ShimError:
             questions = None
-    keys = (
+    facts_keys = (
         "state",
         "status",
         "waitingFor",
@@ -236,6 +250,6 @@ def _report(one: Registered) -> dict[str, Any]:
         "started",
         "unanswered",
     )
-    told = {key: facts.get(key) for key in keys}
+    told = {key: facts.get(key) for key in facts_keys}
     known = {key: facts.get(key) or "" for key in ("vendor", "name", "cwd")}
     return {"id": one.id, "session": one.session, "alive": one.alive, **known, **told, "questions": questions}

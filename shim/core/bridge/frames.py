@@ -27,12 +27,14 @@ From the host:
     welcome    protocol, client (this client's name here), session, id, name, vendor, cwd, model, mode, bypass (whether
                bypassPermissions may be chosen), pid, version, generation, number (of the last line), state (an object
                as in `state`), driver, questions (the ids of those that are open; each follows as a frame when the
-               client is in sync), chosen (the mode without what clients forbid), initialize, init, knows, differs (only
-               where the client's protocol is another one: a sentence)
+               client is in sync), settled (question, by, how of the last question that was settled, or null), chosen
+               (the mode without what clients forbid), initialize, init, knows, differs (only where the client's
+               protocol is another one: a sentence)
     line       number, generation, at, line; without `number` it is a partial line. `line` is always the last key
     synced     number: what was said before the client came is told. Once
     gap        from, to (numbers, both told), reason ("generation", "unknown", "slow" or "lost")
-    question   question (its id), at, request (the body of Claude's request)
+    question   question (its id), at, until (when it is denied if nobody answers; left out if it never is), request
+               (the body of Claude's request)
     settled    question, by (a client's name, or null), how (allow, deny, timeout, interrupt, cancelled, ended)
     state      state, status, waitingFor, needs, detail (background page, section 3), model, mode
     driver     client (its name, or null)

@@ -11,6 +11,7 @@ told to anybody that is not in the log. `outgoing` may leave commands too.
     for client in hub.ready(): socket.send(hub.outgoing(client))
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -169,7 +170,9 @@ class Hub:
         it.later()
         it.audience.silent(now)
         for overdue in it.questions.overdue(now, it.session.question_seconds):
-            it.settle(overdue, None, "timeout", late(it.questions.open[overdue]))
+            question = it.questions.open[overdue]
+            it.situation.time_out(question.request)
+            it.settle(overdue, None, "timeout", late(question))
 
     def close(self, reason: str, failed: str = "") -> None:
         """The session is over: open questions are denied, and everybody is told. `failed` says why, where nobody
@@ -256,7 +259,7 @@ class Hub:
         elif not isinstance(request, dict):
             return
         elif request.get("subtype") in ASKING:
-            question = Question(identity, request, at, self._clock())
+            question = Question(identity, request, at, self._clock(), self._find_limit(at))
             if identity in it.questions.open:
                 return
             if not it.questions.add(question):
@@ -268,6 +271,11 @@ class Hub:
             it.deny_unheard()
         else:
             it.forward(it.asks.route(identity, request))
+
+    def _find_limit(self, at: int) -> int | None:
+        """Return when a question that is put at `at` is denied, both in milliseconds since 1970; None for never."""
+        seconds = self._it.session.question_seconds
+        return at + round(1000 * seconds) if math.isfinite(seconds) else None
 
     def _response(self, response: object) -> None:
         """The answer to a request of ours, or of a client's."""

@@ -79,6 +79,7 @@ class Obedience:
             "state": it.facts(),
             "driver": it.roles.name,
             "questions": list(it.questions.open),
+            "settled": None if it.questions.last is None else it.questions.last._asdict(),
             "initialize": it.initialize,
             "init": it.init,
             "knows": KNOWS,

@@ -21,16 +21,21 @@ NAMING = ("toolUseID", "tool_use_id", "tool_name", "request_id", "question")  # 
 
 
 class Question(NamedTuple):
-    """`request` is the body of Claude's request; `at` is in milliseconds since 1970, `since` on the steady clock."""
+    """`request` is the body of Claude's request; `at` is in milliseconds since 1970, `since` on the steady clock.
+
+    `until` is when the question is denied if nobody answers it, in milliseconds since 1970; None if it waits for ever.
+    """
 
     question: str
     request: Mapping[str, Any]
     at: int
     since: float
+    until: int | None = None
 
     @property
     def frame(self) -> bytes:
-        return frame("question", question=self.question, at=self.at, request=self.request)
+        limit = {} if self.until is None else {"until": self.until}
+        return frame("question", question=self.question, at=self.at, **limit, request=self.request)
 
 
 class Outcome(NamedTuple):
@@ -51,6 +56,7 @@ class Questions:
     def __init__(self) -> None:
         self.open: dict[str, Question] = {}
         self._settled = Bounded[str, Outcome](SETTLED)
+        self.last: Outcome | None = None  # how the last question was settled
 
     def add(self, question: Question) -> bool:
         """Whether it is new and there is room."""
@@ -63,7 +69,7 @@ class Questions:
         """Settle one that is open; None if it is not."""
         if self.open.pop(question, None) is None:
             return None
-        outcome = self._settled[question] = Outcome(question, by, how)
+        outcome = self._settled[question] = self.last = Outcome(question, by, how)
         return outcome
 
     def outcome(self, question: str) -> Outcome | None:

@@ -16,6 +16,7 @@ STARTING = "starting…"
 SEND_TO_START = "send a prompt to start"
 SEND_TO_GO_ON = "send a prompt to go on"
 INTERRUPTED = "interrupted"
+TIMED_OUT = "nobody answered in time ({question}); {next}"
 STOPPED = "stopped"
 
 
@@ -204,6 +205,7 @@ class Situation:
         self._state = "blocked"
         self._needs = SEND_TO_START
         self._detail = ""
+        self._timed_out = ""  # the first question of this turn that nobody answered in time
 
     def facts(self, waiting: Sequence[Mapping[str, Any]] = (), messages: bool = False) -> dict[str, Any]:
         """The keys of `host.json` and of a `state` frame.
@@ -233,6 +235,10 @@ class Situation:
         """A message waits for its turn."""
         if not self.active:
             self._detail = STARTING
+
+    def time_out(self, request: Mapping[str, Any]) -> None:
+        """Note that a question of this turn was denied because nobody answered it in time."""
+        self._timed_out = self._timed_out or needed(request)
 
     def line(self, line: Mapping[str, Any]) -> None:
         """A whole line of the conversation."""
@@ -266,6 +272,10 @@ class Situation:
             self._state, self._detail = "failed", brief(said) or str(line.get("subtype"))
         else:
             self._state, self._detail = "done", brief(said) or self._detail
+            if self._timed_out:
+                self._state = "blocked"
+                self._needs = TIMED_OUT.format(question=self._timed_out, next=SEND_TO_GO_ON)
+        self._timed_out = ""
 
     def end(self, failed: str = "", *, messages: bool = False) -> None:
         """The session is over; `failed` says why, where nobody stopped it. `messages` waited for their turn."""

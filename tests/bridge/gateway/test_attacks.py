@@ -8,7 +8,7 @@ import time
 import pytest
 from web import PATIENCE, SESSION, Endpoint, StandIn, StandIns, Web
 
-from shim.bridge.gateway import connections, limits
+from shim.bridge.gateway import connections, limits, streams
 from shim.bridge.gateway.gate import BODY_BYTES, HEADERS
 from shim.bridge.gateway.openapi import document
 
@@ -64,6 +64,27 @@ def test_a_replaced_token_ends_its_cookies_and_its_open_streams(web, host):
         assert web.get("/sessions", role=None, headers=page).status == 401
         web.call(host.say, type="assistant", message={"content": "after"})
         assert b"after" not in b"".join(one.data for one in stream)
+
+
+def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
+    monkeypatch.setattr(streams, "TOKEN_CHECK_SECONDS", 0.01)
+    with web.stream(f"/sessions/{SESSION}/events") as stream:
+        assert [next(stream).kind, next(stream).kind] == ["welcome", "synced"]
+        web.tokens.replace("drive")
+        assert list(stream) == []
+
+
+@pytest.mark.parametrize("host_name", ["shim.example.org", "shim.example.org:443", "SHIM.example.org:443"])
+@pytest.mark.parametrize("origin", ["https://shim.example.org", "https://shim.example.org:443"])
+def test_a_proxy_may_name_the_default_port(host, tokens, host_name, origin):
+    web = Web(StandIns(host), tokens, Endpoint(port=0, proxy=True, names=("shim.example.org",)))
+    try:
+        given = {**web.headers(), "Host": host_name, "Origin": origin}
+        assert web.get("/sessions", role=None, headers=given).status == 200
+        for wrong in ({"Host": "shim.example.org:80"}, {"Origin": "http://shim.example.org"}, {"Origin": "null"}):
+            assert web.get("/sessions", role=None, headers=given | wrong).status == 403, wrong
+    finally:
+        web.close()
 
 
 def test_the_cookie_that_another_port_of_this_name_was_sent_opens_nothing(web, host):

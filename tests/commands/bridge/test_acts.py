@@ -139,6 +139,12 @@ def test_who_comes_much_later_is_told_so_too(desk, asking):
     assert late.status == 1 and "the question was settled already: allow, by shim bridge answer" in late.stderr
 
 
+def test_an_answer_without_a_question_names_the_client_that_was_first(desk, asking):
+    assert desk.shim("bridge", "answer", asking.id, "deny").status == 0
+    late = desk.shim("bridge", "answer", asking.id, "allow")
+    assert late.status == 1 and "was settled already: deny, by shim bridge answer" in late.stderr
+
+
 def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
     one = desk.start()
     desk.wait_until(one, lambda now: now.facts["pid"])

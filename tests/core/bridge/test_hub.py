@@ -35,7 +35,7 @@ def test_a_client_is_welcomed_with_what_is_true_now():
         "cwd": "/w", "model": "m-2", "mode": "plan", "chosen": "plan", "bypass": False,
         "pid": 7, "version": "1.0", "generation": 1, "number": 1,
         "state": {"state": "working", "status": "busy", "waitingFor": None, "needs": None, "detail": None},
-        "driver": "c1", "questions": [], "initialize": {"models": []},
+        "driver": "c1", "questions": [], "settled": None, "initialize": {"models": []},
         "init": {"type": "system", "subtype": "init", "model": "m-2", "permissionMode": "plan"},
     }  # fmt: skip
 
@@ -397,6 +397,28 @@ def test_a_question_that_waits_too_long_is_denied():
     assert of_kind(play.read(1), "settled") == [{"question": "q", "by": None, "how": "timeout"}]
     (response,) = play.responses()
     assert response["response"]["behavior"] == "deny" and "in time" in response["response"]["message"]
+
+
+def test_a_session_whose_question_timed_out_needs_a_person():
+    play = Play(question_seconds=60)
+    play.join(1)
+    play.question("q")
+    (question,) = of_kind(play.read(1), "question")
+    assert question["until"] - question["at"] == 60_000
+    play.seconds = 60
+    play.hub.tick()
+    play.said({"type": "result", "subtype": "success", "is_error": False, "result": "I could not."})
+    assert (play.facts["state"], play.facts["status"], play.facts["detail"]) == ("blocked", "idle", "I could not.")
+    assert "nobody answered in time" in play.facts["needs"] and "approve" in play.facts["needs"]
+    play.said(SAID, {"type": "result", "subtype": "success", "is_error": False, "result": "Done."})
+    assert (play.facts["state"], play.facts["needs"]) == ("done", None)
+
+
+def test_a_question_without_a_limit_has_no_time_at_which_it_is_denied():
+    play = Play()
+    play.join(1)
+    play.question("q")
+    assert "until" not in of_kind(play.read(1), "question")[0]
 
 
 def test_an_interrupt_cancels_every_question():

@@ -20,15 +20,19 @@ function nameOf(session) {
 
 const SIGNS = { asks: ["?", "waits for you"], works: ["•", "working"], idle: ["✓", "idle"], ended: ["–", "ended"], failed: ["✗", "failed"], stopped: ["■", "stopped"] };
 
+const BLOCKED = ["!", "needs you"]; // it is idle, and its work is not done
+
 function signOf(session) {
   const group = groupOf(session);
   const kind = session.state === "failed" && group !== "asks" && group !== "works" ? "failed" : group === "ended" && session.state === "stopped" ? "stopped" : group;
-  return [kind, ...SIGNS[kind]];
+  const blocked = kind === "idle" && session.state === "blocked";
+  return [kind, ...(blocked ? BLOCKED : SIGNS[kind])];
 }
 
 /** What a session waits for or does, in a line. */
 function doing(session) {
   if (groupOf(session) === "asks") return oneLine(session.needs || session.waitingFor || "a question");
+  if (session.state === "blocked") return oneLine(session.needs || session.detail || "");
   return oneLine(session.detail || session.needs || "");
 }
 
