@@ -16,6 +16,7 @@ from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.streams import Frame, frames
 from shim.bridge.link import HostGoneError
 from shim.core.errors import FrontendError
+from shim.core.reading.ids import parse_uuid
 
 ANSWER_SECONDS = 10.0  # for a host's word; it says it in milliseconds
 ENDED = "the session has ended"
@@ -111,10 +112,31 @@ def _decision(body: Mapping[str, Any], request: Mapping[str, Any], cwd: str) -> 
             cwd,
             message=text(body, "message", needed=False, most=TEXT_CHARACTERS),
             given=body.get("input"),
-            always=body.get("always") is True,
+            always=read_flag(body, "always"),
         )
     except FrontendError as error:
         raise Refused(400, clean(str(error))) from None
+
+
+def read_flag(body: Mapping[str, Any], key: str) -> bool:
+    """Return a true or false of a request's body, false if it is missing. Refused for anything else."""
+    value = body.get(key, False)
+    if not isinstance(value, bool):
+        raise Refused(400, f"`{key}` is {clean(value)!r}, it must be true or false")
+    return value
+
+
+def read_message_id(body: Mapping[str, Any]) -> str:
+    """Return the id of a message, "" if the body has none. Refused for an id that is not a UUID.
+
+    The id is that of the message's line, so that a message that is posted twice is taken once, also after the session
+    has ended and continues.
+    """
+    value = text(body, "id", needed=False)
+    parsed = parse_uuid(value) if value else ""
+    if parsed is None:
+        raise Refused(400, f"`id` is {clean(value)!r}, it must be a UUID, or be left out")
+    return parsed
 
 
 def text(body: Mapping[str, Any], key: str, *, needed: bool = True, most: int = NAME_CHARACTERS) -> str:

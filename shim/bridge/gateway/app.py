@@ -11,7 +11,7 @@
     POST /sessions {vendor, prompt, cwd, model?, mode?}                              201 {id, session}
     GET  /sessions/ID/events     server-sent events: lines as they are (below)
     GET  /sessions/ID/steps      server-sent events: steps as the page draws them (below); ?last=N of what was before
-    POST /sessions/ID/messages {text, id?, take?, wake?}; `wake: true` begins a session again that has ended
+    POST /sessions/ID/messages {text, id?: a UUID, take?, wake?}; `wake: true` begins a session again that has ended
     POST /sessions/ID/answers {question, behavior: allow|deny, message?, input?, always?}
     POST /sessions/ID/interrupt {}
     POST /sessions/ID/model {model, take?}             POST /sessions/ID/mode {mode, take?}
@@ -42,7 +42,8 @@ Last-Event-ID (or ?after=) goes on behind it. 204 says that the session has ende
             live     {above, kind: text|thinking|call, text, name?, begin?}: grows the open text of the agent that
                      serves the call `above` (0: the main one); `begin` starts another one. It is gone with the next
                      step of that agent, with any result, and with a `gap`
-            question {question: its id, kind: permission|ask|elicitation, tool, at, main?, fields?: [[name, text]],
+            question {question: its id, kind: permission|ask|elicitation, tool, at, until?: when it is denied, main?,
+                     fields?: [[name, text]],
                      diff?, message?, reason?, path?, asked?: Claude's questions with their options, schema?,
                      always?: [the rules that always allows in this session]}
             settled  {question, by, how: allow|deny|timeout|interrupt|cancelled|ended}
@@ -122,7 +123,7 @@ def application(hosts: Hosts, names: Names, tokens: TokenFile, limits: Limits) -
 ACTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "messages": lambda body: {
         "kind": "message",
-        "id": acts.text(body, "id", needed=False),
+        "id": acts.read_message_id(body),
         "message": {"role": "user", "content": acts.text(body, "text", most=acts.TEXT_CHARACTERS)},
     },
     "answers": lambda body: {"kind": "answer"},
@@ -231,19 +232,19 @@ class Gateway:
         name = request.url.path.rpartition("/")[2]
         body = await self._posted(request)
         frame = ACTS[name](body)
+        take, wake = acts.read_flag(body, "take"), acts.read_flag(body, "wake")
         found = await self._found(request)
-        if not found["alive"] and name == "messages" and body.get("wake") is True:
-            named = parse_uuid(frame["id"]) or ""
-            session, prompt = found["session"], frame["message"]["content"]
-            if named != "" and await anyio.to_thread.run_sync(self._hosts.taken, session, named):
-                return _json({"id": frame["id"]})
-            if await anyio.to_thread.run_sync(self._hosts.wake, session, prompt, named):
+        if not found["alive"] and name == "messages" and wake:
+            session, prompt, message_id = found["session"], frame["message"]["content"], frame["id"]
+            if message_id and await anyio.to_thread.run_sync(self._hosts.taken, session, message_id):
+                return _json({"id": message_id})
+            if await anyio.to_thread.run_sync(self._hosts.wake, session, prompt, message_id):
                 return _json({"woken": True})
         elif not found["alive"]:
             raise Refused(409, acts.ENDED, state=found.get("state"))
         if name == "answers":
             return _json(await acts.answer(self._hosts, found["session"], acts.text(body, "question"), body))
-        return _json(await acts.act(self._hosts, found["session"], frame, take=body.get("take") is True))
+        return _json(await acts.act(self._hosts, found["session"], frame, take=take))
 
     async def _posted(self, request: Request) -> dict[str, Any]:
         self._limits.post(_visitor(request).role)

@@ -52,8 +52,24 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+def add_port(host: str, *, secure: bool) -> str:
+    """Return a host with its port: the one that it names, else the default port of http or https."""
+    if ":" in host.rpartition("]")[2]:
+        return host
+    return f"{host}:{443 if secure else 80}"
+
+
+def add_origin_port(origin: str) -> str:
+    """Return an origin with its port; "null" and others without a scheme are returned as they are."""
+    scheme, separator, host = origin.partition("://")
+    return f"{scheme}://{add_port(host, secure=scheme == 'https')}" if separator else origin
+
+
 class Names(NamedTuple):
-    """The names under which the gateway is reached: `hosts` as a Host header has them, `origins` as a browser does.
+    """The names under which the gateway is reached: `hosts` and `origins`, each with its port.
+
+    A Host header and an Origin may leave out the default port of their scheme, and a proxy may add it. So names are
+    compared with the port that `add_port` gives them.
 
     `any_address`: every address of this machine is served, so that any IP address is a good host; another page cannot
     make a browser believe that an address is its own (DNS rebinding needs a name).
@@ -136,7 +152,8 @@ class Gate:
         return visitor
 
     def _named(self, host: str) -> bool:
-        if host.lower() in self._names.hosts:
+        host = add_port(host.lower(), secure=self._names.secure) if host else ""
+        if host in self._names.hosts:
             return True
         port = self._names.any_address
         return bool(port) and host.endswith(port) and _is_address(host.removesuffix(port).strip("[]"))
@@ -144,8 +161,9 @@ class Gate:
     def _check_sender(self, headers: Mapping[bytes, str], *, page: bool) -> None:
         """Refuse what another page sends in the user's name. `page`: it is an asset, to which a link may lead."""
         origin = headers.get(b"origin")
-        own = f"{'https' if self._names.secure else 'http'}://{headers.get(b'host', '').lower()}"  # which was checked
-        if origin is not None and origin != own and origin not in self._names.origins:
+        scheme, host = "https" if self._names.secure else "http", headers.get(b"host", "").lower()
+        own = add_origin_port(f"{scheme}://{host}")  # the host was checked
+        if origin is not None and add_origin_port(origin) not in (own, *self._names.origins):
             raise Refused(403, "another page may not ask this gateway")
         site = headers.get(b"sec-fetch-site", "none")
         followed = (

@@ -123,7 +123,8 @@ class LocalHosts:
             return False
 
     def start(self, wanted: NewSession) -> str:
-        """Begin a session; its UUID."""
+        """Begin a session; its UUID. VendorError if the vendor's program is not installed."""
+        self._check_program(wanted.vendor, wanted.cwd)
         words = [f"--shim-vendor={wanted.vendor}"]
         words += [f"--model={wanted.model}"] if wanted.model else []
         words += [f"--permission-mode={wanted.mode}"] if wanted.mode else []
@@ -135,6 +136,13 @@ class LocalHosts:
             prompt={"role": "user", "content": wanted.prompt},
         )
         return start.start(host, self._environment).session
+
+    def _check_program(self, name: str, cwd: str) -> None:
+        """Raise what the host of a session would fail with: VendorError for a program that is not there."""
+        vendor = own_vendors.read_all()[0].get(name)
+        own = load(Invocation(), self._environment, self._installed).of(name)
+        if vendor is not None and not vendor.program.bundled and not own.launcher:
+            find_program(vendor, own, self._environment, cwd)
 
     def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended."""

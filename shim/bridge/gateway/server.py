@@ -14,7 +14,7 @@ import uvicorn
 
 from shim.bridge.gateway.app import application
 from shim.bridge.gateway.connections import HEAD_BYTES, BoundedConnection
-from shim.bridge.gateway.gate import Names
+from shim.bridge.gateway.gate import Names, add_port
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.limits import Limits
 from shim.bridge.gateway.tokens import TokenFile
@@ -104,17 +104,13 @@ def names_of(endpoint: Endpoint, port: int) -> Names:
     address = ipaddress.ip_address(endpoint.host)
     shown = f"[{endpoint.host}]" if address.version == 6 else endpoint.host
     own = [*(LOOPBACK_NAMES if address.is_loopback else ()), *(() if address.is_unspecified else (shown,))]
-    usual = 443 if secure else 80
-    hosts = {f"{name}:{port}" for name in own} | ({*own} if port == usual else set())
+    hosts = {f"{name}:{port}" for name in own}
     origins = {f"{'https' if secure else 'http'}://{host}" for host in hosts}
     for name in (name.lower() for name in endpoint.names):
-        named = (
-            {name}
-            if endpoint.proxy or ":" in name.rpartition("]")[2]
-            else {f"{name}:{port}", *([name] if port == usual else [])}
-        )
-        hosts |= named
-        origins |= {f"{'https' if secure or endpoint.proxy else 'http'}://{one}" for one in named}
+        without_port = ":" not in name.rpartition("]")[2]
+        host = f"{name}:{port}" if without_port and not endpoint.proxy else add_port(name, secure=True)
+        hosts.add(host)
+        origins.add(f"{'https' if secure or endpoint.proxy else 'http'}://{host}")
     usual_name = f"{LOOPBACK_NAMES[0] if address.is_unspecified else shown}:{port}"
     first = endpoint.names[0].lower() if endpoint.names else usual_name
     return Names(

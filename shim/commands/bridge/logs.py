@@ -9,6 +9,7 @@ from rich.console import Console
 
 from shim.bridge.registry import Registered
 from shim.core.cast.records import SUFFIX, CastError
+from shim.core.reading.account import printable
 from shim.story.terminal.show import show
 
 LINES = 500  # that are shown, as the real one shows the last 500 chunks; a line says where the others are
@@ -53,7 +54,15 @@ def recent(one: Registered) -> str:
     said = kept.text() + "".join(f"{problem}\n" for problem in problems)
     if kept.dropped:
         said = f"… {kept.dropped} lines before these: `shim show {one.log}`\n" + said
-    return said or NOTHING
+    return said or _explain_empty_log(one)
+
+
+def _explain_empty_log(one: Registered) -> str:
+    """Return why a session has no lines: the reason with which it failed, if there is one."""
+    detail = one.facts.get("detail")
+    if one.alive or one.facts.get("state") != "failed" or not detail:
+        return NOTHING
+    return f"the session failed before its first line: {printable(str(detail))}\n"
 
 
 def _drawn(paths: Iterable[str], console: Console, *, alive: bool) -> list[str]:

@@ -40,6 +40,21 @@ def test_who_drives_is_said_and_can_be_displaced(web, host):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [{"id": "1"}, {"id": SESSION[:-1]}, {"id": 1}, {"take": "yes"}, {"take": 1}, {"wake": "true"}, {"take": None}],
+)
+def test_an_id_that_is_no_uuid_and_a_flag_that_is_no_boolean_are_refused(web, host, body):
+    answered = web.post(f"/sessions/{SESSION}/messages", {"text": "go on", **body})
+    (key,) = body
+    assert answered.status == 400 and f"`{key}`" in answered.json["error"]
+    assert host.heard == []
+
+
+def test_a_message_id_is_the_same_in_upper_case(web, host):
+    assert web.post(f"/sessions/{SESSION}/messages", {"text": "go on", "id": OTHER.upper()}).json == {"id": OTHER}
+
+
+@pytest.mark.parametrize(
     ("act", "body", "said"),
     [
         ("interrupt", {}, {"kind": "interrupt"}),

@@ -50,6 +50,19 @@ def test_the_vendors_that_are_installed_are_known_without_asking_a_program(tmp_p
     assert not (tmp_path / "asked").exists()
 
 
+def test_a_vendor_whose_program_is_missing_is_refused_before_a_session_begins(tmp_path, tokens):
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "SHIM_STATE": str(tmp_path / "state")}
+    web = Web(LocalHosts(environment, {}), tokens, Endpoint(port=0))
+    try:
+        answered = web.post("/sessions", {"vendor": "codex", "prompt": "go", "cwd": str(tmp_path)})
+        assert answered.status == 409
+        assert "no program called codex was found" in answered.json["error"]
+        assert "npm install" in answered.json["hint"]
+        assert web.get("/sessions").json == {"sessions": []}
+    finally:
+        web.close()
+
+
 class Variables(Mapping[str, str]):
     """The environment of a gateway whose vendor is another one later."""
 

@@ -73,8 +73,8 @@ def test_with_tls_it_answers_to_https_alone():
 def test_behind_a_proxy_it_answers_to_the_name_of_the_proxy():
     endpoint = Endpoint(proxy=True, names=("shim.example.org",))
     names = names_of(endpoint, 8421)
-    assert "shim.example.org" in names.hosts and "https://shim.example.org" in names.origins
-    assert "http://shim.example.org" not in names.origins and names.secure
+    assert "shim.example.org:443" in names.hosts and "https://shim.example.org:443" in names.origins
+    assert not any("http://shim" in origin for origin in names.origins) and names.secure
     assert address_of(endpoint, names, 8421) == "https://shim.example.org/"
 
 

@@ -126,6 +126,14 @@ def test_logs_draws_what_was_said_also_of_an_ended_session(desk, one):
     assert "Hello." in desk.claude("logs", "my jo").stdout.decode()
 
 
+def test_logs_give_the_reason_of_a_session_that_failed_before_its_first_line(desk):
+    desk.environment |= {"SHIM_VENDOR": "codex", "SHIM_BIN": str(desk.box.path / "missing")}
+    failed = desk.start("go", vendor="codex")
+    desk.ended(failed)
+    shown = desk.claude("logs", failed.id).stdout.decode()
+    assert "the session failed before its first line" in shown and "missing" in shown
+
+
 def test_stop_ends_a_session_and_keeps_what_it_said(desk, one):
     """B26: repeated it says the same."""
     for _ in range(2):

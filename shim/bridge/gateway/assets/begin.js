@@ -131,7 +131,7 @@ function showBegin() {
       location.hash = `#s/${encodeURIComponent(told.id)}`;
     } catch (refused) {
       const field = { cwd, prompt, model, vendor, mode }[refused.body.field];
-      wrongIn(wrong, field === cwd ? "Folder: there is no such folder on the machine of the server. Give its whole path, from / on." : refused.message);
+      wrongIn(wrong, field === cwd ? "Folder: there is no such folder on the machine of the server. Give its whole path, from / on." : [refused.message, refused.body.hint].filter(Boolean).join(". "));
       if (field) field.focus();
       button.disabled = false;
     }

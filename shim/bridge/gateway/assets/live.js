@@ -86,8 +86,15 @@ function drawSteps(most = DRAWN) {
   for (const item of shown.order) item.node = null;
   const groups = groupsOf(shown.from, shown.order.length);
   find("steps").replaceChildren(...groups);
-  if (!shown.order.length) find("steps").append(element("p", { class: "none", id: "loading" }, "Nothing was said yet."));
+  if (!shown.order.length) find("steps").append(element("p", { class: "none", id: "loading" }, noStepsText()));
   drawEarlier();
+}
+
+/** Return what stands in place of the steps: the reason if the session failed before its first line. */
+function noStepsText() {
+  const { facts } = shown;
+  if (facts.state === "failed" && facts.detail) return `The session failed before its first line: ${oneLine(facts.detail, 500)}`;
+  return "Nothing was said yet.";
 }
 
 function groupsOf(from, to) {
