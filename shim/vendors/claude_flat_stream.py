@@ -8,6 +8,7 @@ from typing import Any
 
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import count, known
+from shim.core.turn.open_calls import read_id
 from shim.core.turn.turn import Turn
 from shim.core.vendor.translator import Event, StreamedTranslator, Translator
 from shim.vendors.claude_speech import unanswerable
@@ -78,7 +79,7 @@ class FlatClaudeTranslator(StreamedTranslator):
             if kind in ("text", "thinking"):
                 self._block(kind, block[kind])
             elif kind == "tool_use":
-                self.turn.tool_use(block["id"], block["name"], block["input"])
+                self.turn.tool_use(block.get("id"), block["name"], block["input"])
             else:
                 self.turn.unknown(f"block/{kind}", block)
 
@@ -90,7 +91,7 @@ class FlatClaudeTranslator(StreamedTranslator):
         said = self.turn.child(parent) if parent else self.turn
         for block in content:
             if block["type"] == "tool_result":
-                said.tool_result(block["tool_use_id"], block.get("content", ""), bool(block.get("is_error")))
+                said.tool_result(block.get("tool_use_id"), block.get("content", ""), bool(block.get("is_error")))
 
     def _nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:
@@ -99,13 +100,13 @@ class FlatClaudeTranslator(StreamedTranslator):
             elif block["type"] == "thinking":
                 child.thinking(block["thinking"])
             elif block["type"] == "tool_use":
-                child.tool_use(block["id"], block["name"], block["input"])
+                child.tool_use(block.get("id"), block["name"], block["input"])
 
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
         request, identity = event["request"], str(event["request_id"])
-        call, tool, given = request.get("tool_use_id"), request.get("tool_name"), request.get("input")
-        if request.get("subtype") == "can_use_tool" and isinstance(call, str) and isinstance(tool, str):
+        call, tool, given = read_id(request.get("tool_use_id")), request.get("tool_name"), request.get("input")
+        if request.get("subtype") == "can_use_tool" and isinstance(tool, str):
             given = given if isinstance(given, dict) else {}
             self.turn.permission(identity, call, tool, given, (tool, given))
         else:

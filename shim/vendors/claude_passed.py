@@ -10,6 +10,7 @@ from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.core.turn.nested import NestedCall
+from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
 from shim.core.turn.outcome import Outcome
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 from shim.core.turn.turn import Turn
@@ -123,7 +124,7 @@ class PassedTurn:
         if self._machine.state is NEW and isinstance(session, str):
             self._conversation.vendor_session = session
         if self._lenient:  # a turn that never began has no `init` (contract 5.10), and a call may be left open
-            self._calls.open.clear()
+            self._calls.table.clear()
             if self._machine.state is NEW:
                 self._machine.go(READY, True)
         if event.get("is_error"):
@@ -141,23 +142,24 @@ class PassedTurn:
         """Whether a block is a call that is hidden; its id is remembered for the result."""
         if block.get("type") != "tool_use" or block.get("name") not in self._hidden:
             return False
-        self._calls.hide(str(block.get("id")))
+        identity = str(block.get("id"))
+        if identity not in self._calls.table.hidden:
+            self._calls.hide(identity, str(block["name"]), block.get("input"))
         return True
 
     def _follow_assistant(self, event: Line) -> bool:
         """Whether the line passes."""
         parent, content = event.get("parent_tool_use_id"), event["message"]["content"]
         hidden = [block for block in content if self._hides(block)]
-        if hidden or parent in self._calls.hidden:
+        if hidden or parent in self._calls.table.hidden:
             return False
         for block in content:
             if parent:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
-                    self._nested.open[block["id"]] = NestedCall(parent, block["id"], str(block.get("name")))
-                    _bound(self._nested.open)
-            elif block.get("type") == "tool_use":
-                self._calls.open[block["id"]] = (block["id"], block["name"], {})  # its arguments were said
-                _bound(self._calls.open)
+                    call = NestedCall(parent, block["id"], str(block.get("name")))
+                    _follow(self._nested.table, block, call)
+            elif block.get("type") == "tool_use":  # its arguments were said
+                _follow(self._calls.table, block, (block["id"], block["name"], {}))
             elif block.get("type") == "text":
                 self._reply.last_text = block["text"]
         if parent:
@@ -170,20 +172,21 @@ class PassedTurn:
 
     def _follow_user(self, event: Line) -> bool:
         content = event["message"]["content"]
-        hidden = self._calls.hidden
+        hidden = self._calls.table.hidden
         if isinstance(content, str):
             return True
         if event.get("parent_tool_use_id") in hidden or any(block.get("tool_use_id") in hidden for block in content):
             return False
         if event.get("parent_tool_use_id"):
             for block in content:
-                self._nested.open.pop(block.get("tool_use_id"), None)
+                if block.get("type") == "tool_result":
+                    _take(self._nested.table, block)
             return True
         if not event.get("isReplay"):
             self._note_interrupt(content)
         for block in content:
             if block.get("type") == "tool_result":
-                if self._calls.open.pop(block.get("tool_use_id"), None) is None:
+                if not _take(self._calls.table, block):
                     self._account.repaired("orphan_tool_result", block)
                     return self._lenient
                 self._calls.results += 1
@@ -238,6 +241,18 @@ class PassedTurn:
         self._reply.stop_due = self._pen.partial and self._machine.state is MESSAGE
 
 
-def _bound(table: dict[str, Any]) -> None:
-    if len(table) > FOLLOWED:
-        del table[next(iter(table))]
+def _follow(table: OpenCalls[Any], block: Line, entry: Any) -> None:
+    """Remember an open call. Two of them may have one id; the lines keep it, as a real claude wrote them."""
+    identity, name, given = read_id(block["id"]), block["name"], block.get("input")
+    if table.find(identity, name, given) is None:
+        table.add(Announcement(identity, name, fingerprint(given), STREAM), f"{identity}~", entry)
+        if len(table.calls) > FOLLOWED:
+            table.remove(next(iter(table.calls)))
+
+
+def _take(table: OpenCalls[Any], block: Line) -> bool:
+    """Forget the call that a result belongs to. Return whether it was open."""
+    key = table.match_result(read_id(block.get("tool_use_id")))
+    if key is not None:
+        table.remove(key)
+    return key is not None

@@ -16,6 +16,7 @@ from typing import Any
 from shim.core.claude.permissions import QUESTION
 from shim.core.claude.usage import usage
 from shim.core.turn.machine import CLOSED
+from shim.core.turn.open_calls import read_id
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute
 from shim.core.vendor.translator import Event, Translator
@@ -64,8 +65,8 @@ class ThreadTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False, link: Thread | None = None) -> None:
         super().__init__(turn, partial=partial)
         self.thread = link or Thread()
-        self._items: dict[str, Event] = {}
-        self._asked: set[str] = set()  # items of MCP that a question was about
+        self._items: list[Event] = []  # that have started and not ended, some with one id
+        self._asked: list[Event] = []  # those of MCP and of patches that a question was about
         self._agents: dict[str, str] = {}  # threads of subagents → the call that began each
         self._plan: object = None
         self._plans = 0
@@ -147,23 +148,22 @@ class ThreadTranslator(Translator):
                 if call.rejected:
                     self.turn.denied(own, name, given)
                 self.turn.tool_use(own, name, given)
-                self.turn.tool_result(own, call.output, call.failed)
+                self.turn.tool_result(own, call.output, call.failed, name, given)
 
     def _item_started(self, params: Event) -> None:
         item = params["item"]
         if item["type"] in NEWS:
             self._say_unsaid(params)
-        identity = str(item["id"])
         if item["type"] in TALK or item["type"] in ("agentMessage", "reasoning"):
             return
         if len(self._items) >= ITEMS:
-            self._items.pop(next(iter(self._items)))
-        self._items[identity] = item
-        self._say(item)
+            self._forget(self._items[0])
+        self._items.append(item)
+        self._say(item, "item/started")
 
     def _item_completed(self, params: Event) -> None:
         item = params["item"]
-        kind, identity = item["type"], str(item["id"])
+        kind, identity = item["type"], read_id(item.get("id"))
         if kind == "agentMessage":
             self._whole(params, item["text"], identity)
         elif kind == "reasoning":
@@ -174,24 +174,39 @@ class ThreadTranslator(Translator):
         elif kind == "userMessage" and params.get("threadId") == self.thread.session:
             self.thread.took()
         elif kind not in TALK:
-            self._items.pop(identity, None)
-            said, (content, failed) = self._say(item), codex_items.returned(item)
-            if not said:
+            self._end_item(item)
+            calls, (content, failed) = self._calls(item), codex_items.returned(item)
+            if not calls:
                 self.turn.unknown(f"item/{kind}", item)
-            for own in said:
-                self.turn.tool_result(own, content, failed)
-            for agent in item.get("receiverThreadIds") or ():
-                if len(self._agents) < AGENTS:
-                    self._agents.setdefault(str(agent), identity)
+            self._say(item, "item/completed")
+            for own, (name, arguments) in zip(_ids(identity, calls), calls, strict=True):
+                call = self.turn.find_call(own, name, arguments)
+                self.turn.tool_result(own, content, failed, name, arguments)
+                self._began(item, own if call is None else call[0])
 
-    def _say(self, item: Event) -> list[str]:
-        """Say an item's calls, which are said once while they are open; their ids."""
+    def _end_item(self, item: Event) -> None:
+        """An item has ended: the first one that has its id, the same calls if possible."""
+        started = [one for one in self._items if one.get("id") == item.get("id")]
         calls = self._calls(item)
-        ids = _ids(str(item["id"]), calls)
-        for own, (name, arguments) in zip(ids, calls, strict=True):
-            if own not in self.turn.open:
-                self.turn.tool_use(own, name, arguments)
-        return ids
+        same = [one for one in started if self._calls(one) == calls]
+        if started:
+            self._forget((same or started)[0])
+
+    def _forget(self, item: Event) -> None:
+        self._items = [one for one in self._items if one is not item]
+        self._asked = [one for one in self._asked if one is not item]
+
+    def _began(self, item: Event, call: str) -> None:
+        """Remember the call that began the subagents of an item."""
+        for agent in item.get("receiverThreadIds") or ():
+            if len(self._agents) < AGENTS:
+                self._agents.setdefault(str(agent), call)
+
+    def _say(self, item: Event, source: str) -> None:
+        """Announce an item's calls: when it starts, and when it ends if it was not announced."""
+        calls = self._calls(item)
+        for own, (name, arguments) in zip(_ids(read_id(item.get("id")), calls), calls, strict=True):
+            self.turn.tool_use(own, name, arguments, source=source)
 
     def _calls(self, item: Event) -> list[Call]:
         found = codex_items.called(item, self._here)
@@ -253,12 +268,17 @@ class ThreadTranslator(Translator):
             return
         try:
             ask(identity, params)
-        except (KeyError, TypeError, AttributeError):  # a question that cannot be read must not wait for ever
+        except (
+            KeyError,
+            TypeError,
+            AttributeError,
+            StopIteration,
+        ):  # a question that cannot be read must not wait for ever
             self.turn.unknown(method, params)
             self.outbox.append(self.thread.refusal(identity, method))
 
     def _ask_command(self, identity: object, params: Event) -> None:
-        item = str(params["itemId"])
+        item = read_id(params["itemId"])
         call = codex_items.command(params.get("command"), params.get("cwd"), self._here)
         if params.get("kind", "command") == "command" and isinstance(params.get("command"), str):
             self._put(identity, COMMAND, [item], [call], params)
@@ -266,8 +286,15 @@ class ThreadTranslator(Translator):
             self.outbox.append(self.thread.refusal(identity, COMMAND))
 
     def _ask_patch(self, identity: object, params: Event) -> None:
-        calls = self._calls(self._items[str(params["itemId"])])
-        self._put(identity, PATCH, _ids(str(params["itemId"]), calls), calls, params)
+        named = [one for one in self._items if read_id(one.get("id")) == read_id(params["itemId"])]
+        item = next(one for one in named if not self._is_asked(one))
+        self._asked.append(item)
+        calls = self._calls(item)
+        self._put(identity, PATCH, _ids(read_id(params["itemId"]), calls), calls, params)
+
+    def _is_asked(self, item: Event) -> bool:
+        """Whether a question was about an item."""
+        return any(one is item for one in self._asked)
 
     def _ask_server(self, identity: object, params: Event) -> None:
         """A call of a server's tool, or what a server itself wants to know: a form."""
@@ -280,20 +307,19 @@ class ThreadTranslator(Translator):
             return
         named = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
         found = [
-            (own, item)
-            for own, item in self._items.items()
-            if own not in self._asked and (item.get("server"), item.get("tool"), item.get("arguments")) == named
+            item
+            for item in self._items
+            if not self._is_asked(item) and (item.get("server"), item.get("tool"), item.get("arguments")) == named
         ]
         if meta.get("codex_approval_kind") != "mcp_tool_call" or not found:
             self.outbox.append(self.thread.refusal(identity, ELICITATION))
             return
-        own, item = found[0]
-        self._asked.add(own)
-        self._put(identity, ELICITATION, [own], self._calls(item), params)
+        self._asked.append(found[0])
+        self._put(identity, ELICITATION, [read_id(found[0].get("id"))], self._calls(found[0]), params)
 
     def _ask_person(self, identity: object, params: Event) -> None:
         call = QUESTION, codex_items.questions(params["questions"])
-        self._put(identity, USER_INPUT, [str(params["itemId"])], [call], params)
+        self._put(identity, USER_INPUT, [read_id(params["itemId"])], [call], params)
 
     def _grant_nothing(self, identity: object, params: Event) -> None:
         """codex asks for more than a call: another folder, the network."""
@@ -365,4 +391,4 @@ STATUSES = {"completed": "completed", "inProgress": "in_progress"}
 
 def _ids(identity: str, calls: list[Call]) -> list[str]:
     """An id for each call of an item: its own for the first."""
-    return [f"{identity}:{place}" if place else identity for place in range(len(calls))]
+    return [f"{identity}:{place}" if place and identity else identity for place in range(len(calls))]

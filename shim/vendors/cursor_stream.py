@@ -141,12 +141,14 @@ class CursorTranslator(Translator):
                 break
         body = call[kind] or {}
         identity = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
-        known = self.turn.open.get(identity) if event.get("subtype") != "started" else None
-        name, claude = known[1:] if known else self._called(kind, call, body, event.get("call_id"))
+        name, claude = self._called(kind, call, body, event.get("call_id"))
         if event.get("subtype") == "started":
             self._plan = None
             self.turn.tool_use(identity, name, claude)
             return
+        known = self.turn.find_call(identity, name, claude)
+        if known is not None and not claude:  # its end does not repeat its arguments
+            name, claude = known[1:]
         content, failed, rejected = outcome(name, body.get("result") or {})
         if rejected and name not in NOT_DENIALS:
             self.turn.denied(identity, name, claude)
@@ -200,8 +202,9 @@ class CursorTranslator(Translator):
     def on_result(self, event: Event) -> None:
         if self._plan is not None:
             plan = self._plan
-            self.turn.tool_use(str(plan.get("toolCallId")), "ExitPlanMode", {"plan": plan.get("plan", "")})
-            self.turn.tool_result(str(plan.get("toolCallId")), "")
+            given = {"plan": plan.get("plan", "")}
+            self.turn.tool_use(plan.get("toolCallId"), "ExitPlanMode", given)
+            self.turn.tool_result(plan.get("toolCallId"), "", name="ExitPlanMode", arguments=given)
         text = event.get("result")
         failed = event.get("is_error") or event.get("subtype") != "success"
         if isinstance(text, str) and not self._said and not failed:

@@ -10,7 +10,9 @@ from typing import Any
 
 from shim.core.claude.usage import NO_USAGE, Usage, count, dollars, usage
 from shim.core.reading.decode import Decoder
+from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
+from shim.core.turn.tool_calls import OPEN_CALLS
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute, translate
 from shim.core.vendor.translator import Event, Translator
@@ -61,6 +63,7 @@ class PiTranslator(Translator):
         self._compaction_error = ""
         self._last: dict[str, Any] | None = None
         self._begun = self._handled = False
+        self._executed: dict[str, int] = {}  # ids of calls → results whose message has not come
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
@@ -157,6 +160,7 @@ class PiTranslator(Translator):
         if message.get("role") != "assistant":
             return
         self._begun = True
+        self._executed.clear()
         self.turn.unsettle()
         self._give_up()
         self._forget()
@@ -170,13 +174,13 @@ class PiTranslator(Translator):
         elif kind == "thinking_delta":
             self.turn.thinking(update["delta"], update.get("contentIndex"))
         elif kind == "toolcall_end":
-            self._call(update.get("toolCall") or {})
+            self._call(update.get("toolCall") or {}, kind)
 
     def on_message_end(self, event: Event) -> None:
         message = event["message"]
         role = message.get("role")
         if role == "toolResult":
-            self._result(message)
+            self._result_message(message)
             return
         if role == "custom":
             self._handled = True  # a command that an extension answers without the model (page, trap 15)
@@ -213,7 +217,7 @@ class PiTranslator(Translator):
         elif kind == "thinking":
             self.turn.thinking_snapshot(block["thinking"], index)
         elif kind == "toolCall":
-            self._call(block)
+            self._call(block, "message_end")
 
     def _forget(self) -> None:
         self._updates.clear()
@@ -249,25 +253,41 @@ class PiTranslator(Translator):
 
     # -- tools --------------------------------------------------------------------------------------------
 
-    def _call(self, call: dict[str, Any]) -> None:
+    def _call(self, call: dict[str, Any], source: str) -> None:
+        """Announce a call: pi names each in its reply, and again when it runs."""
         name, arguments = translate(TOOLS, call["name"], call.get("arguments"))
         if call["name"] in TOOLS:
             arguments = absolute(arguments, self._cwd)
-        self.turn.tool_use(call["id"], name, arguments)
+        self.turn.tool_use(call.get("id"), name, arguments, source=source)
 
     def on_tool_execution_start(self, event: Event) -> None:
-        self._call({"id": event["toolCallId"], "name": event["toolName"], "arguments": event.get("args")})
+        call = {"id": event.get("toolCallId"), "name": event["toolName"], "arguments": event.get("args")}
+        self._call(call, "tool_execution_start")
 
     on_tool_execution_update = Translator.ignored
 
     def on_tool_execution_end(self, event: Event) -> None:
+        call = read_id(event.get("toolCallId"))
+        if len(self._executed) < OPEN_CALLS:
+            self._executed[call] = self._executed.get(call, 0) + 1
         self._result((event.get("result") or {}) | event)
 
+    def _result_message(self, message: dict[str, Any]) -> None:
+        """A result that is said again: a second one with its id belongs to another call."""
+        call = read_id(message.get("toolCallId"))
+        if self._executed.get(call):
+            self._executed[call] -= 1
+        else:
+            self._result(message)
+
     def _result(self, result: dict[str, Any]) -> None:
-        """A tool's result comes twice (execution end, message end); the Turn would count the second."""
-        turn, call = self.turn, result["toolCallId"]
-        if call in turn.open or not turn.conversation.knows(call):
-            turn.tool_result(call, content(result.get("content")), bool(result.get("isError")))
+        turn, call, own = self.turn, read_id(result.get("toolCallId")), result.get("toolName")
+        name = translate(TOOLS, own, {})[0] if isinstance(own, str) else None
+        returned = content(result.get("content")), bool(result.get("isError"))
+        if turn.find_call(call, name) is not None:
+            turn.tool_result(call, *returned, name)
+        elif not turn.conversation.knows(call):
+            turn.tool_result(call, *returned)
 
     # -- compaction ---------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from shim.core.claude.permissions import QUESTION
+from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Arguments, absolute, translate
@@ -201,7 +202,7 @@ class PiTalkTranslator(PiTranslator):
         """Our extension asks whether a call may run."""
         try:
             asked = orjson.loads(event["placeholder"])
-            call, own, given = str(asked["call"]), str(asked["tool"]), asked["input"]
+            call, own, given = read_id(asked["call"]), str(asked["tool"]), asked["input"]
             name, arguments = translate(TOOLS, own, given)
             if own in TOOLS:
                 arguments = absolute(arguments, self._cwd)

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from shim.core.turn.terms import NAME_CHARACTERS
+from shim.core.turn.open_calls import read_id
 from shim.core.turn.tool_calls import OPEN_CALLS
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import translate
 from shim.core.vendor.translator import Event, Translator
+from shim.profiles.run.parts import begins_another
 from shim.vendors.qwen_rfc_tools import FAILED, FINAL, PREFIX, TOOLS, called, complete, content, invented
 
 WAITING = frozenset(("pending", "validating", "scheduled", "confirming"))
@@ -57,7 +58,7 @@ class Parts:
                 self.lost += 1
                 continue
             self._last = part
-            part.identity = part.identity or str(delta.get("id") or "")
+            part.identity = part.identity or read_id(delta.get("id"))
             part.name = part.name or str(function.get("name") or "")
             self._size += len(fragment) + PIECE_BYTES
             if self._size > FRAGMENT_BYTES:
@@ -73,7 +74,7 @@ class Parts:
         if index.__class__ is int:
             key = index
         elif identity:
-            key = str(identity)
+            key = read_id(identity)
             if key not in self._by_index:
                 key = next((at for at, part in self._by_index.items() if part.identity == key), key)
         elif alone and self._last is not None:
@@ -81,6 +82,12 @@ class Parts:
         else:
             key = next(iter(list(self._by_index)[position : position + 1]), position)
         part = self._by_index.get(key)
+        function = delta.get("function") or {}
+        if part is not None and begins_another(
+            part, read_id(identity), function.get("name"), function.get("arguments")
+        ):
+            self._by_index = {object() if known == key else known: one for known, one in self._by_index.items()}
+            part = None
         if part is None and len(self._by_index) < CALLS:
             part = self._by_index[key] = Part()
         return part
@@ -113,13 +120,14 @@ class CallsTranslator(Translator):
         self._reason: str | None = None
         self._parts = Parts()
         self._owed: dict[str, bool] = {}
+        self._displayed: dict[str, int] = {}  # ids of calls → results that a display showed and no message has repeated
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
         self._forget()
 
     def _call(self, identity: Any, name: Any, arguments: Any) -> None:
-        self.turn.tool_use(str(identity or ""), *called(name, arguments, self.turn.account))
+        self.turn.tool_use(read_id(identity), *called(name, arguments, self.turn.account))
 
     def _say_parts(self, *, cut: bool = False) -> None:
         """The calls of the open reply, now that their arguments are complete; `cut`: one may be half, which is none."""
@@ -134,7 +142,7 @@ class CallsTranslator(Translator):
 
     def _identity(self, given: Any) -> str:
         """The id of a call under which it was said, with or without the prefix that displays add."""
-        turn, own = self.turn, str(given)[:NAME_CHARACTERS]
+        turn, own = self.turn, read_id(given)
         spellings = (own, own.removeprefix(PREFIX), PREFIX + own)
         for spelling in spellings:
             if spelling in turn.open or self._parts.has(spelling):
@@ -143,8 +151,10 @@ class CallsTranslator(Translator):
 
     def _returned(self, message: dict[str, Any]) -> None:
         """Row 4: a message of the tool's; a display may have said the same before."""
-        call, turn = self._identity(message["tool_call_id"]), self.turn
-        if call in turn.open or not turn.conversation.knows(call):
+        call, turn = self._identity(message.get("tool_call_id")), self.turn
+        if self._displayed.get(call):  # another open call may have its id
+            self._displayed[call] -= 1
+        elif call in turn.open or not turn.conversation.knows(call):
             self._go_on()
             name = message.get("name")
             made: dict[str, Any] = {"name": translate(TOOLS, name, {})[0]} if isinstance(name, str) else {}
@@ -160,7 +170,7 @@ class CallsTranslator(Translator):
 
     def _display(self, event: Event) -> None:
         """Rows 10 to 12."""
-        call, turn = self._identity(event["tool_call_id"]), self.turn
+        call, turn = self._identity(event.get("tool_call_id")), self.turn
         status = str(event.get("status") or "").lower()
         if status in WAITING or event.get("pending"):
             return
@@ -184,6 +194,8 @@ class CallsTranslator(Translator):
         text = content(event)
         if text or event.get("result_display") is not None:
             self.turn.tool_result(call, text, failed)
+            if len(self._displayed) < OPEN_CALLS:
+                self._displayed[call] = self._displayed.get(call, 0) + 1
             self._answered()
         elif len(self._owed) < OPEN_CALLS:
             self._owed[call] = failed
@@ -196,7 +208,7 @@ class CallsTranslator(Translator):
         for one in shown.get("toolCalls") or ():
             if not isinstance(one, dict) or not one.get("callId"):
                 continue
-            identity, child = str(one["callId"])[:NAME_CHARACTERS], turn.child(call)
+            identity, child = read_id(one["callId"]), turn.child(call)
             if not turn.conversation.knows(identity):
                 child.tool_use(identity, *called(one.get("name"), one.get("args"), turn.account))
             status = str(one.get("status") or "").lower()

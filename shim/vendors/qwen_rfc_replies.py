@@ -176,9 +176,11 @@ class RepliesTranslator(CallsTranslator):
         turn = self.turn
         turn.unsettle()
         if turn.open:
-            for call, (said_as, _, _) in list(turn.open.items()):
+            for _ in range(len(turn.open)):
+                call, (said_as, _, _) = next(iter(turn.open.items()))
                 turn.tool_result(call, "", self._owed.get(call, said_as in turn.denials))
             self._owed.clear()
+        self._displayed.clear()
         turn.message_facts(model)
 
     def _close_reply(self, reason: str, counted: Usage | None) -> None:

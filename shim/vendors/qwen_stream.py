@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from shim.core.claude.usage import Usage, usage
+from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import claude_names, translate
@@ -144,7 +145,7 @@ class QwenTranslator(StreamedTranslator):
             elif kind == "thinking":
                 self._block("thinking", block["thinking"])
             elif kind == "tool_use":
-                turn.tool_use(block["id"], *called(block))
+                turn.tool_use(block.get("id"), *called(block))
             else:
                 self.turn.unknown(f"block/{kind}", block)
         if counted is not None:
@@ -166,20 +167,20 @@ class QwenTranslator(StreamedTranslator):
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         for block in blocks:
             if block["type"] == "tool_result":
-                self._result(block, None if parent == block["tool_use_id"] else parent)
+                self._result(block, None if parent == block.get("tool_use_id") else parent)
             elif block["type"] == "text" and parent:
                 self.turn.child(parent).user_text(block["text"])
             elif block["type"] != "text" or not NOTIFIED.match(block["text"]):
                 self.turn.unknown(f"user/{block['type']}", block)
 
     def _result(self, block: dict[str, Any], parent: str | None) -> None:
-        identity, content = block["tool_use_id"], block.get("content", "")
+        identity, content = block.get("tool_use_id"), block.get("content", "")
         failed = bool(block.get("is_error"))
         if parent:
             self.turn.child(parent).tool_result(identity, content, failed)
             return
-        if failed and DENIED in str(content) and identity in self.turn.open:
-            self.turn.denied(identity, *self.turn.open[identity][1:])
+        if failed and DENIED in str(content) and (call := self.turn.find_call(identity)) is not None:
+            self.turn.denied(*call)
         self.turn.tool_result(identity, content, failed)
 
     def _nested(self, child: Any, content: list[dict[str, Any]]) -> None:
@@ -189,13 +190,13 @@ class QwenTranslator(StreamedTranslator):
             elif block["type"] == "thinking":
                 child.thinking(block["thinking"])
             elif block["type"] == "tool_use":
-                child.tool_use(block["id"], *called(block))
+                child.tool_use(block.get("id"), *called(block))
 
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
         request, identity = event["request"], str(event["request_id"])
-        call, tool = request.get("tool_use_id"), request.get("tool_name")
-        if request.get("subtype") == "can_use_tool" and isinstance(call, str) and isinstance(tool, str):
+        call, tool = read_id(request.get("tool_use_id")), request.get("tool_name")
+        if request.get("subtype") == "can_use_tool" and isinstance(tool, str):
             own = tool, request.get("input") or {}
             name, arguments = called({"name": own[0], "input": own[1]})
             self.turn.permission(identity, call, name, arguments, own)

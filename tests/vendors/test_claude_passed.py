@@ -71,6 +71,23 @@ def test_a_good_turn_is_passed_byte_for_byte():
     assert run(*lines) == [*lines, END]
 
 
+@pytest.mark.parametrize("identity", ["t", ""])
+@pytest.mark.parametrize("parent", [None, "task"])
+def test_two_calls_with_one_id_pass_as_they_came(identity, parent):
+    """A real claude behind a proxy that gives every call one id: its lines are its own."""
+    other = {"type": "tool_use", "id": identity, "name": "Bash", "input": {"command": "pwd"}}
+    calls = [call(identity, parent=parent), assistant(other, parent=parent)]
+    lines = [INIT, *calls, told(identity, parent), told(identity, parent), text("done"), result("done")]
+    assert run(*lines) == [*lines, END]
+
+
+def test_a_claude_that_dies_leaves_no_call_of_one_id_unanswered():
+    other = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "pwd"}}
+    said = run(INIT, call("t"), assistant(other), told("t"), code=1)
+    results = [block for one in map(json.loads, said) if one["type"] == "user" for block in one["message"]["content"]]
+    assert [(block["tool_use_id"], block["is_error"]) for block in results[1:]] == [("t", True)]
+
+
 def test_keys_that_nobody_knows_are_passed():
     lines = [INIT, line("brand_new", a={"b": [1, 2.50, "\\u00e9"]}), result()]
     assert run(*lines) == [*lines, END]

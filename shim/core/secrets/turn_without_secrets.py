@@ -185,7 +185,7 @@ class TurnWithoutSecrets:
 
     def tool_result(
         self,
-        identity: str,
+        identity: str | None,
         content: object,
         is_error: bool = False,
         name: str | None = None,

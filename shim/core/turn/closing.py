@@ -138,7 +138,9 @@ class Closing:
     def _standing(self) -> Standing:
         """The facts that decide how the turn ended."""
         calls, reply, account = self._calls, self._reply, self._account
-        acted = calls.results or calls.open or calls.hidden or self._nested.open or self._questions.denials.entries
+        acted = (
+            calls.results or calls.open or calls.table.hidden or self._nested.open or self._questions.denials.entries
+        )
         return Standing(
             terms=self._opening.terms,
             outcome=self._end.outcome,

@@ -8,6 +8,7 @@ from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact, as_content, as_text
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
+from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
 from shim.core.turn.reply import Reply
 from shim.core.turn.terms import NAME_CHARACTERS, Conversation, Pen
 
@@ -36,8 +37,10 @@ class NestedAgents:
         self.account = account
         self.exact = exact
         self.reply = reply
+        self.note_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None  # of each announced call
         self.redact: Callable[[Message], Message] | None = None  # what a message is said as, where not as it is
-        self.open: dict[str, NestedCall] = {}  # by the vendor's id
+        self.table: OpenCalls[NestedCall] = OpenCalls()
+        self.open: dict[str, NestedCall] = self.table.calls  # by the vendor's id
 
     def child(self, parent: str, said_as: str | None, usage: Usage | None) -> "Nested":
         """The nested agent that the call `parent` runs, `said_as` while it is open; `usage` is that of its reply."""
@@ -50,7 +53,8 @@ class NestedAgents:
 
     def fill(self, text: str) -> None:
         """Answer the calls that are open at the end."""
-        for identity, call in list(self.open.items()):
+        while self.open:
+            identity, call = next(iter(self.open.items()))
             Nested(self, call.parent).tool_result(identity, text, True)
 
 
@@ -72,30 +76,33 @@ class Nested:
         if whole:
             self._assistant({"type": "thinking", "thinking": as_text(whole), "signature": ""})
 
-    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def tool_use(self, identity: str | None, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that it makes; its id is unique in the whole conversation, minted where it has to be."""
         agents = self._agents
-        if not isinstance(identity, str) or not identity:
-            identity = agents.pen.new_uuid()
-        identity = identity[:NAME_CHARACTERS]
-        if identity in agents.open or agents.machine.over or len(agents.open) >= NESTED_CALLS:
-            return
-        said_as = agents.conversation.claim(identity, agents.account)
-        said = name[:NAME_CHARACTERS] if isinstance(name, str) else "unknown"
-        agents.open[identity] = NestedCall(self._parent, said_as, said)
+        identity, name = read_id(identity), name[:NAME_CHARACTERS] if isinstance(name, str) else "unknown"
         given = agents.exact.value(arguments if isinstance(arguments, dict) else {"raw": arguments})
-        self._assistant({"type": "tool_use", "id": said_as, "name": said, "input": given})
+        if agents.machine.over or len(agents.open) >= NESTED_CALLS:
+            return
+        if agents.table.find(identity, name, given, accepts=self._is_own) is not None:
+            return
+        said_as = agents.conversation.claim(identity, agents.account) if identity else agents.pen.new_uuid()
+        agents.note_id(identity, said_as, name, given)
+        announced = Announcement(identity, name, fingerprint(given), STREAM)
+        agents.table.add(announced, said_as, NestedCall(self._parent, said_as, name))
+        self._assistant({"type": "tool_use", "id": said_as, "name": name, "input": given})
 
-    def tool_result(self, identity: str, content: object, is_error: bool = False) -> None:
+    def tool_result(self, identity: str | None, content: object, is_error: bool = False) -> None:
         agents = self._agents
         if agents.machine.state is DONE:
             agents.machine.late()
             return
-        identity = identity[:NAME_CHARACTERS] if isinstance(identity, str) else ""
-        call = agents.open.pop(identity, None)
-        if call is None:
+        identity = read_id(identity)
+        key = agents.table.match_result(identity, accepts=self._is_own) or agents.table.match_result(identity)
+        if key is None:
             agents.account.repaired("orphan_tool_result", identity)
             return
+        call = agents.open[key]
+        agents.table.remove(key)
         content = agents.exact.value(content)
         is_error = bool(is_error) or is_failed_result(content)
         block = {
@@ -105,6 +112,14 @@ class Nested:
             "is_error": is_error,
         }
         self._line(call.parent, "user", {"role": "user", "content": [block]})  # whichever agent returned it
+
+    def has_call(self, identity: object) -> bool:
+        """Return whether a call of this agent waits for a result with this id."""
+        return self._agents.table.match_result(read_id(identity), accepts=self._is_own) is not None
+
+    def _is_own(self, key: str) -> bool:
+        """Whether an open call is one of this agent's: two agents may use the same ids."""
+        return self._agents.open[key][0] == self._parent
 
     def user_text(self, text: str) -> None:
         """What it was told."""

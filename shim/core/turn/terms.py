@@ -87,7 +87,8 @@ class Conversation:
         """Another id for a call whose own was used before; never the same one, whatever is forgotten."""
         while True:
             self.minted += 1
-            if not self.knows(minted := f"{identity}~{self.minted}"):
+            suffix = f"~{self.minted}"
+            if not self.knows(minted := identity[: NAME_CHARACTERS - len(suffix)] + suffix):
                 return minted
 
     def knows(self, identity: str) -> bool:

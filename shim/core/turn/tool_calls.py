@@ -1,7 +1,7 @@
 """Tool calls of a turn: every call gets one result, every result has a call, whatever order they come in."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.mcp_content import convert_result, is_failed_result
@@ -10,10 +10,14 @@ from shim.core.policy.rules import MCP
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, as_content, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
-from shim.core.turn.machine import CLOSED, DONE, MESSAGE, READY, Machine
+from shim.core.turn.machine import CLOSED, MESSAGE, READY, Machine
+from shim.core.turn.open_calls import QUESTION, STREAM, Announcement, OpenCalls, fingerprint, read_id
 from shim.core.turn.outcome import MAX_TURNS, End
 from shim.core.turn.reply import Reply
 from shim.core.turn.terms import NAME_CHARACTERS, SEEN_IDS, Conversation, Pen, Terms
+
+if TYPE_CHECKING:
+    from shim.core.policy.judge import Judge
 
 EARLY_RESULTS = 64  # results that came before their call
 # Open calls, and bytes of their arguments as JSON. No agent runs so many at once; beyond a bound the older half is
@@ -22,6 +26,7 @@ OPEN_CALLS = 1000
 OPEN_BYTES = 8 * 1024 * 1024
 DENIALS = 100  # entries of `permission_denials`; all of them are in one line
 REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
+RENAMED_CALLS = 100  # ids, and calls of each, that got another id: only denials need the vendor's id again
 
 UNANSWERED = "No result was reported for this call."
 UNANSWERED_INTERRUPTED = "Interrupted while this call was running; it may have run in part or in full."
@@ -39,10 +44,12 @@ class Denials:
         self._room = room
         self._bytes = 0
         self.entries: dict[str, dict[str, Any]] = {}  # by id
+        self._unchanged: set[str] = set()  # ids of this turn's calls that were announced as they came
+        self._renamed: dict[str, list[tuple[str, str, int]]] = {}  # the vendor's id → id as said, name, fingerprint
 
     def add(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call was refused; one whose arguments have no room is named without them."""
-        identity = identity[:NAME_CHARACTERS]
+        identity = read_id(identity)
         if identity in self.entries:
             return
         given = self._exact.value(arguments)
@@ -55,6 +62,75 @@ class Denials:
         if len(self.entries) < DENIALS and size <= room:
             self.entries[identity] = entry
             self._bytes += size + 1
+
+    def has(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether this call was refused; another call with the same id was not."""
+        entry = self.entries.get(identity)
+        return entry is not None and entry["tool_name"] == name and entry["tool_input"] in ({}, arguments)
+
+    def resolve_id(self, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return the id under which the call that a vendor means was announced in this turn."""
+        identity = read_id(identity)
+        renamed = self._renamed.get(identity)
+        if renamed is None:
+            return identity
+        same = [said_as for said_as, tool, known in renamed if tool == name and known == fingerprint(arguments)]
+        if same:
+            return next((said_as for said_as in same if said_as not in self.entries), same[0])
+        if identity in self._unchanged:
+            return identity
+        return next((said_as for said_as, tool, _ in reversed(renamed) if tool == name), renamed[-1][0])
+
+    def note_id(self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """Remember the id under which a call is announced, for what the vendor says of it afterwards."""
+        if said_as == identity:
+            if len(self._unchanged) >= SEEN_IDS:
+                self._unchanged.clear()
+            self._unchanged.add(identity)
+        elif identity and len(self._renamed) < RENAMED_CALLS:
+            renamed = self._renamed.setdefault(identity, [])
+            renamed.append((said_as, name, fingerprint(arguments)))
+            del renamed[:-RENAMED_CALLS]
+            if self.has(identity, name, arguments):  # the vendor has only said its own id so far
+                self._rename(identity, said_as)
+
+    def _rename(self, old: str, new: str) -> None:
+        """Give a refused call the id under which it is announced."""
+        if old != new and new not in self.entries:
+            self.entries[new] = self.entries.pop(old) | {"tool_use_id": new}
+
+
+class EarlyResults:
+    """Results that came before their calls."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, list[tuple[object, bool]]] = {}  # by the vendor's id: content, and whether it failed
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    @property
+    def has_room(self) -> bool:
+        return self._count < EARLY_RESULTS
+
+    def add(self, identity: str, content: object, is_error: bool) -> None:
+        self._results.setdefault(identity, []).append((content, is_error))
+        self._count += 1
+
+    def take(self, identity: str) -> tuple[object, bool] | None:
+        """Remove and return the first result with an id; None if there is none."""
+        results = self._results.get(identity)
+        if results is None:
+            return None
+        self._count -= 1
+        if len(results) == 1:
+            del self._results[identity]
+        return results.pop(0)
+
+    def list_ids(self) -> list[str]:
+        """Return the id of each result."""
+        return [identity for identity, results in self._results.items() for _ in results]
 
 
 class ToolCalls:
@@ -86,28 +162,33 @@ class ToolCalls:
         self._finish = finish
         self._room = pen.room // 2  # characters of a result: its text stands in a line twice for some tools
         self.redact: Callable[[Any], Any] | None = None  # what a call's id, name and arguments are said as
-        self.open: dict[str, Call] = {}  # the vendor's id → the call
-        self.hidden: set[str] = set()  # ids of calls that were left out of the stream
+        self.table: OpenCalls[Call] = OpenCalls()
+        self.open: dict[str, Call] = self.table.calls  # the vendor's id → the oldest open call with it
         self.results = 0  # that were said
         self.observed: list[Seen] | None = None  # calls and results for a frontend's hooks, if it has any
         self.interrupted = False  # a call was open when the turn was interrupted
         self._open_bytes = 0  # at least of their arguments
-        self._early: dict[str, tuple[object, bool]] = {}  # results that came before their call, and whether it failed
+        self._early = EarlyResults()
         self._refusals: dict[str, str] = {}  # id as said → why the call was refused
 
     # -- the verbs ----------------------------------------------------------------------------------------
 
-    def tool_use(self, identity: str, name: str, arguments: Mapping[str, Any], hidden: bool = False) -> None:
-        """A whole call, in Claude's words. The same id while open is the same call; later it is a new one.
+    def tool_use(
+        self,
+        identity: str | None,
+        name: str,
+        arguments: Mapping[str, Any],
+        hidden: bool = False,
+        source: str = STREAM,
+    ) -> str | None:
+        """Announce a whole call, in Claude's words. Return its key in `open`; None if it is not open.
 
+        The same id with the same name and arguments is the same call while it is open. Otherwise it is a new call, with
+        a new id. `source` names the kind of event: another kind may repeat the call with other arguments.
         `hidden`: the call and its result are left out of the stream, unless it must not be made at all.
         """
-        if identity.__class__ is not str or not identity:
-            identity = self._pen.new_uuid()
-        elif len(identity) > NAME_CHARACTERS:
-            identity = identity[:NAME_CHARACTERS]
-        if identity in self.open or identity in self.hidden:
-            return
+        if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
+            identity = read_id(identity)
         if name.__class__ is not str:
             name = "unknown"
         elif len(name) > NAME_CHARACTERS:
@@ -118,41 +199,48 @@ class ToolCalls:
             if value.__class__ in UNSURE:
                 arguments = self._exact.value(arguments)
                 break
+        if self.table.has(identity):
+            key = self.table.find(identity, name, arguments, source)
+            if key is not None:
+                return self._repeated(key, name, arguments, source)
         denied, judge = False, self._terms.judge
         if hidden or judge is not None:
-            refused = identity in self._denials.entries  # it never ran, so there is nothing to stop
+            refused = self._was_refused(identity, name, arguments)  # it never ran, so there is nothing to stop
             denied = judge is not None and not refused and judge.denies(name, arguments)
             if (hidden and not denied) or (judge is not None and judge.hides(name)):
-                self.hide(identity)
-                return
+                self.hide(identity, name, arguments, source)
+                return None
         if self._machine.state is not MESSAGE and not self._machine.go(MESSAGE):
-            return
-        whole = arguments  # a hook's answer may hand them back to the vendor, so it is asked about these
-        if self.redact is None or self.asks_by_line:
-            said_as = self._conversation.claim(identity, self._account)
-        else:
-            said_as = self._conversation.claim(self.redact(identity), self._account)
-            name, arguments = self.redact(name), self.redact(arguments)
+            return None
+        tool, whole = name, arguments  # a hook's answer may hand them back to the vendor, so it is asked about these
+        own = identity  # a result and another announcement have it as it is
+        if self.redact is not None and not self.asks_by_line:
+            own, name, arguments = self.redact(own), self.redact(name), self.redact(arguments)
+        said_as = self._conversation.claim(own, self._account) if own else self._pen.new_uuid()
+        self._denials.note_id(own, said_as, name, arguments)
         self._reply.asks_tools = True
         said = self._pen.tool_use(said_as, name, arguments)
         if said is not None:
             self._account.repaired("input_cut", name)
             arguments = said
-        self.open[identity] = (said_as, name, arguments)
+        known = whole if arguments is whole or not whole else fingerprint(whole)
+        announced = Announcement(identity, tool, known, source)
+        key = self.table.add(announced, said_as, (said_as, name, arguments))
         self._open_bytes += self._pen.call_bytes
         if len(self.open) > OPEN_CALLS or self._open_bytes > OPEN_BYTES:
-            self._bound_open(identity)
+            self._bound_open(said_as)
+            key = next((key for key, call in self.open.items() if call[0] == said_as), key)
         if self.observed is not None:
             self.observed.append(Seen("PreToolUse", said_as, name, whole))
         if denied and not (judge is not None and judge.waits(name)):
-            self._forbidden(identity, name, arguments)
-        elif self._early and identity in self._early:
-            content, is_error = self._early.pop(identity)
-            self.tool_result(identity, content, is_error)
+            self._forbidden(said_as, name, arguments)
+        elif self._early and (early := self._early.take(identity)) is not None:
+            self.tool_result(key, *early)
+        return key
 
     def tool_result(
         self,
-        identity: str,
+        identity: str | None,
         content: object,
         is_error: bool = False,
         name: str | None = None,
@@ -161,29 +249,33 @@ class ToolCalls:
         """What a call returned. `name` and `arguments` make up for a call that was never announced.
 
         `content` is a text, Claude's blocks, blocks of MCP, or a whole result of MCP (`mcp_content`).
-        A result before its call waits for it; a second result is counted and dropped.
+        A result before its call waits for it; a second result is counted and dropped. Results of calls with one id are
+        paired with them in order, as are results without an id.
         """
         if content.__class__ is not str:
             content = self._exact.value(content)
-        if identity.__class__ is str and len(identity) > NAME_CHARACTERS:
-            identity = identity[:NAME_CHARACTERS]
-        call = self.open.pop(identity, None)
-        if call is None:
-            call = self._called_late(identity, content, is_error, name, arguments)
-            if call is None:
+        if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
+            identity = read_id(identity)
+        key = self._find_call(identity, name, arguments)
+        if key is None:
+            key = self._called_late(identity, content, is_error, name, arguments)
+            if key is None:
                 return
+        call = self.open[key]
         if self._machine.state is not READY and not self._machine.go(READY):
-            if self._machine.state is DONE:  # it is answered with the end, as every call is
-                self.open[identity] = call
-            return
+            return  # it is answered with the end, as every call is
         judge, is_error = self._terms.judge, is_error or self.interrupted  # a vendor may call what it stopped complete
         if content.__class__ is not str or call[1].startswith(MCP):
             is_error = is_error or is_failed_result(content)
             content = as_content(convert_result(content, call[1], failed=is_error))
-        if not is_error and judge is not None and judge.waits(call[1]) and judge.denies(call[1], call[2]):
-            self.open[identity] = call  # the vendor knew that it may not, and it ran
-            self._forbidden(*call)
+        if (
+            not is_error
+            and judge is not None
+            and (self.table.is_forbidden(key) or self._has_run_forbidden(judge, call, name, arguments))
+        ):
+            self._forbidden(*call)  # the vendor knew that it may not, and it ran
             return
+        self.table.remove(key)
         if self._refusals:
             refusal = self._refusals.pop(call[0], "")
             content = (refusal if is_error else "") or content
@@ -197,7 +289,7 @@ class ToolCalls:
         """The vendor never says what its open calls returned: each gets `content`."""
         if self.open and self._machine.go(READY):
             calls = list(self.open.values())
-            self.open.clear()
+            self.table.clear()
             for call in calls:
                 self._answer(call, content, False)
             if self._terms.limits.max_turns is not None:
@@ -218,10 +310,17 @@ class ToolCalls:
         if any(call == said_as for said_as, _, _ in self.open.values()):  # as many as calls are open
             self._refusals[call] = message[:REFUSAL_CHARACTERS]
 
-    def hide(self, identity: str) -> None:
-        if len(self.hidden) >= SEEN_IDS:
-            self.hidden.clear()
-        self.hidden.add(identity[:NAME_CHARACTERS])
+    def hide(self, identity: str, name: str, arguments: object, source: str = STREAM) -> None:
+        """Leave a call and its result out of the stream."""
+        if len(self.table.hidden) >= SEEN_IDS:
+            self.table.clear_hidden()
+        announced = Announcement(identity, name, fingerprint(arguments), source)
+        self.table.add(announced, self._pen.new_uuid(), None)
+
+    def find_call(self, identity: object, name: str | None = None, arguments: object = None) -> Call | None:
+        """Return the open call that such a result would belong to."""
+        key = self._find_call(read_id(identity), name, arguments)
+        return None if key is None else self.open[key]
 
     @property
     def asks_by_line(self) -> bool:
@@ -231,7 +330,7 @@ class ToolCalls:
     @property
     def any(self) -> bool:
         """Whether the vendor has called a tool, or a result came before its call."""
-        return bool(self.results or self.open or self.hidden or self._early)
+        return bool(self.results or self.open or self.table.hidden or self._early)
 
     # -- the end ------------------------------------------------------------------------------------------
 
@@ -255,12 +354,12 @@ class ToolCalls:
             text = outcome.message
         for call in self.open.values():
             self._answer(call, self._refusals.get(call[0]) or text, True)
-        self.open.clear()
+        self.table.clear()
         return text
 
     def count_orphans(self) -> None:
         """The results whose calls never came."""
-        for identity in self._early:
+        for identity in self._early.list_ids():
             self._account.repaired("orphan_tool_result", identity)
 
     # -- how it is done -----------------------------------------------------------------------------------
@@ -286,34 +385,68 @@ class ToolCalls:
 
     def _called_late(
         self, identity: str, content: object, is_error: bool, name: str | None, arguments: Mapping[str, Any] | None
-    ) -> Call | None:
-        """The call of a result whose call is not open: invented, or None when there is nothing to answer."""
-        if identity in self.hidden:
-            self.hidden.discard(identity)
-        elif self._conversation.knows(identity):
+    ) -> str | None:
+        """The key of a call for a result whose call is not open: invented, or None when there is nothing to answer."""
+        if (key := self.table.match_result(identity, name, arguments)) is not None:  # the call is hidden
+            self.table.remove(key)
+        elif identity and self._conversation.knows(identity):
             self._account.repaired("second_tool_result", identity)
         elif name is not None:
-            self.tool_use(identity, name, arguments or {})
-            return self.open.pop(identity, None)
-        elif len(self._early) < EARLY_RESULTS:
-            self._early[identity] = (self._fitted(content), is_error)
-        else:
+            key = self.tool_use(identity, name, arguments or {})
+            return key if key in self.open else None
+        elif identity and self._early.has_room:
+            self._early.add(identity, self._fitted(content), is_error)
+        else:  # without an id it would be taken for the result of a later call
             self._account.repaired("orphan_tool_result", identity)
         return None
 
+    def _find_call(self, identity: str, name: str | None, arguments: object) -> str | None:
+        """The key of the open call that a result belongs to."""
+        key = self.table.match_result(identity, name, arguments)
+        if key is None and identity and not self._conversation.knows(identity):
+            key = next(iter(self.table.list_keys("")), None)  # a call that was announced without its id
+        return key if key in self.open else None
+
+    def _has_run_forbidden(self, judge: "Judge", call: Call, name: str | None, arguments: object) -> bool:
+        """Whether a result shows that something ran that must not: its call, or what the vendor says it was."""
+        if judge.waits(call[1]) and judge.denies(call[1], call[2]):
+            return True
+        if name is None or not isinstance(arguments, dict) or (name, arguments) == call[1:]:
+            return False
+        return judge.denies(name, arguments)
+
+    def _was_refused(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+        if self.redact is not None:  # so are the denials
+            identity, name, arguments = self.redact(identity), self.redact(name), self.redact(arguments)
+        return self._denials.has(identity, name, arguments)
+
+    def _repeated(self, key: str, name: str, arguments: Mapping[str, Any], source: str) -> str | None:
+        """An open call is announced again. Other arguments than before must be allowed, too."""
+        is_new = self.table.note(key, source, arguments)
+        if key not in self.open:
+            return None
+        judge, said_as = self._terms.judge, self.open[key][0]
+        if not is_new or source == QUESTION or judge is None or not judge.denies(name, arguments):
+            return key
+        if judge.waits(name):
+            self.table.forbid(key)
+        else:
+            self._forbidden(said_as, name, arguments)
+        return key
+
     def _bound_open(self, newest: str) -> None:
         """Answer the oldest calls where too many are open, or too much of them is remembered."""
-        sizes = {identity: len(dump(call[2])) for identity, call in self.open.items()}
+        sizes = {call[0]: len(dump(call[2])) for call in self.open.values()}
         self._open_bytes = sum(sizes.values())
         if len(self.open) <= OPEN_CALLS and self._open_bytes <= OPEN_BYTES - OPEN_BYTES // 8:
             return  # with room for many calls before they are measured again
-        for identity in list(self.open):
+        for said_as, size in sizes.items():
             few = len(self.open) <= OPEN_CALLS // 2 and self._open_bytes <= OPEN_BYTES // 2
-            if few or identity == newest or self._machine.state is CLOSED:
+            if few or said_as == newest or self._machine.state is CLOSED:
                 return
-            self._open_bytes -= sizes[identity]
-            self._account.repaired("call_given_up", identity)
-            self.tool_result(identity, UNANSWERED, True)
+            self._open_bytes -= size
+            self._account.repaired("call_given_up", said_as)
+            self.tool_result(next(iter(self.open)), UNANSWERED, True)
 
     def _count_turns(self, limit: int) -> None:
         """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit (contract F10)."""

@@ -64,6 +64,7 @@ class Turn:
             machine, pen, terms, conversation, account, exact, reply, end, denials, self.finish
         )
         self.nested = nested = NestedAgents(machine, pen, conversation, account, exact, reply)
+        nested.note_id = denials.note_id
         self.questions = questions = Questions(machine, terms, account, exact, calls, denials)
         self.closing = closing = Closing(
             machine, pen, conversation, account, opening, reply, calls, nested, questions, end
@@ -218,6 +219,10 @@ class Turn:
 
     # -- calls --------------------------------------------------------------------------------------------
 
+    def find_call(self, identity: object, name: str | None = None, arguments: object = None) -> Call | None:
+        """Return the open call that a result with this id (and name and arguments, if known) would belong to."""
+        return self.calls.find_call(identity, name, arguments)
+
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
         self.calls.fill_results(content)
@@ -227,7 +232,7 @@ class Turn:
 
         One that is said behind this breaks no rule: it never ran.
         """
-        self.questions.denials.add(identity, name, arguments)
+        self.questions.denials.add(self.questions.denials.resolve_id(identity, name, arguments), name, arguments)
 
     def permission(
         self, request: str, identity: str, name: str, arguments: Mapping[str, Any], own: tuple[str, Mapping[str, Any]]
@@ -237,7 +242,7 @@ class Turn:
 
     def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
         """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13)."""
-        self.denied(permission.call, permission.tool, permission.arguments)
+        self.questions.denials.add(permission.call, permission.tool, permission.arguments)
         if not announced and self.machine.state is not CLOSED:
             self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
         self.calls.refused(permission.call, message)
@@ -255,7 +260,9 @@ class Turn:
         call, nested_call = self.calls.open.get(parent), self.nested.open.get(parent)
         if call is not None:
             return self.nested.child(parent, call[0], usage)
-        return self.nested.child(parent, None if nested_call is None else nested_call[1], usage)
+        if nested_call is not None:
+            return self.nested.child(parent, nested_call[1], usage)
+        return self.nested.child(self.questions.denials.resolve_id(parent, "", {}), None, usage)  # it has ended
 
     # -- beside the conversation --------------------------------------------------------------------------
 

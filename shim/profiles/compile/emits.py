@@ -176,8 +176,9 @@ def _identity(value: str, told: Told, here: Function) -> str:
 def _tool_use(spot: Spot, told: Told, here: Function) -> None:
     own = _identity(optional(spot.at("id"), here), told, here)
     name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
+    source = _source(spot)
     if told.pieces or told.hides:
-        here.line(f"engine.call({own}, {name}, {given})")
+        here.line(f"engine.call({own}, {name}, {given}{source})")
         return
     if told.late:
         with here.block("if engine.held:"):
@@ -186,7 +187,16 @@ def _tool_use(spot: Spot, told: Told, here: Function) -> None:
         here.line(f"name, given = engine.translate({name}, {given})")
     else:
         here.line(f"name, given = translate({here.constant(told.tools)}, {name}, {given})")
-    here.line(f"engine.turn.tool_use({own}, name, given)")
+    here.line(f"engine.turn.tool_use({own}, name, given{source})")
+
+
+def _source(spot: Spot) -> str:
+    """The argument that names the kind of event: events of two kinds may announce one call."""
+    match = spot.at("match").value
+    kind = match.get("type") if isinstance(match, dict) else None
+    if isinstance(kind, list):
+        return ', source=event["type"]'
+    return f", source={literal(kind)}" if isinstance(kind, str) else ""
 
 
 def _tool_input(spot: Spot, told: Told, here: Function) -> None:

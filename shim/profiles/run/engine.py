@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import NO_USAGE, Usage, count
 from shim.core.reading.account import Account
+from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tool, Tools, translate
 from shim.core.vendor.translator import Event, Translator
@@ -165,7 +166,7 @@ class Engine(Translator):
         """The call that is open longest."""
         return next(iter(self.turn.open), "")
 
-    def call(self, own: Any, name: Any, arguments: Any) -> None:
+    def call(self, own: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
         if self.parts is not None:
             self.parts.whole(own)
         if self._nested is not None and (parent := self._nested.take_piece(own)) is not None:
@@ -173,7 +174,7 @@ class Engine(Translator):
             return
         if self.held:
             self.calls()
-        self.turn.tool_use(own, *self.translate(name, arguments), hidden=self.hidden(name))
+        self.turn.tool_use(own, *self.translate(name, arguments), hidden=self.hidden(name), source=source)
 
     def calls(self) -> None:
         """A call follows: thinking between two calls leaves the first one open, a text does not."""
@@ -203,12 +204,12 @@ class Engine(Translator):
             self.turn.tool_result(own, content, failed, *self.translate(name, arguments))
 
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
-        known = self.turn.open.get(own) if own.__class__ is str else None
+        claude, arguments = self.translate(name, arguments)
+        claude = claude if claude.__class__ is str else "unknown"
+        known = self.turn.find_call(own, claude, arguments) if own else None
         if known is not None:
             self.turn.denied(*known)
             return
-        claude, arguments = self.translate(name, arguments)
-        claude = claude if claude.__class__ is str else "unknown"
         self.turn.denied(str(own or claude), claude, arguments)
 
     def write_nested(self) -> None:

@@ -149,13 +149,15 @@ class NestedEvents:
         self.reply(parent)
         self.flush(own)
         turn = self._engine.turn
-        if own in turn.open or own in turn.calls.hidden:
-            turn.tool_result(own, content, failed)
-            return
-        if own not in turn.nested_calls and name is not None:
-            self.call(parent, own, name, arguments)
+        agent = turn.child(parent)
+        if not agent.has_call(own):  # its calls may have the ids of the main agent's calls
+            if own in turn.open or own in turn.calls.table.hidden:
+                turn.tool_result(own, content, failed)
+                return
+            if name is not None:
+                self.call(parent, own, name, arguments)
         self._calls.pop(own, None)
-        turn.child(parent).tool_result(own, content, failed)
+        agent.tool_result(own, content, failed)
 
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
         """A call of an agent was refused."""

@@ -7,6 +7,8 @@ such a call is one delta, like that of every call.
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from shim.core.reading.account import Account
 from shim.core.reading.decode import parsed
 
@@ -27,6 +29,10 @@ class _Part:
         self.cut = False  # a fragment is missing, so none behind it counts
 
 
+class _Key:
+    """The key of a call whose own key has gone to another call."""
+
+
 class Parts:
     """The calls of a reply whose arguments are not whole yet, by the vendor's key of each."""
 
@@ -45,6 +51,9 @@ class Parts:
         if fragment is not None and fragment.__class__ is not str:
             raise TypeError("a fragment of a call's input is no text")
         part = self._calls.get(key)
+        if part is not None and begins_another(part, identity, name, fragment):
+            self._keep(key)
+            part = None
         if part is None:
             if len(self._calls) >= CALLS:
                 self._account.repaired("call_left_out", str(key))
@@ -60,6 +69,10 @@ class Parts:
         else:
             part.fragments.append(fragment)
             self._size += len(fragment)
+
+    def _keep(self, key: Any) -> None:
+        """Keep a call whose key goes to another call."""
+        self._calls = {_Key() if known == key else known: part for known, part in self._calls.items()}
 
     def whole(self, identity: Any) -> None:
         """The call `identity` came whole: its pieces are forgotten."""
@@ -88,3 +101,20 @@ class Parts:
             self._account.repaired("cut_call", str(part.name))
         self._calls.clear()
         self._size = 0
+
+
+def begins_another(part: Any, identity: Any, name: Any, fragment: Any) -> bool:
+    """Return whether a piece begins another call than `part`: some servers give every call one id or one index.
+
+    Then the arguments of `part` are complete, and the piece begins an object or has a name. An id alone proves nothing:
+    other servers give every piece an id of its own.
+    """
+    if not part.fragments or not part.fragments[-1].rstrip().endswith("}"):
+        return False
+    is_other = bool(name) and (name != part.name or bool(identity and identity != part.identity))
+    if not is_other and not (fragment or "").lstrip().startswith("{"):
+        return False
+    try:
+        return isinstance(orjson.loads("".join(part.fragments)), dict)
+    except orjson.JSONDecodeError:
+        return False

@@ -1,0 +1,245 @@
+"""Calls that wait for their results, by the vendor's id of each.
+
+Servers and agents give two open calls one id, or none (llama.cpp, ollama, kimi and others). Such calls are told apart
+by their name and arguments, and their results are paired with them in order.
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from shim.core.reading.json_text import dump
+from shim.core.turn.terms import NAME_CHARACTERS
+
+STREAM = "stream"  # the source of a call whose vendor announces each call once
+QUESTION = "question"  # the source of a call that a vendor asks about
+SOURCES = 8  # of one call; no vendor announces a call in so many kinds of events
+DIGEST_BYTES = 8  # of an id that is too long: enough to tell the ids of one turn apart
+
+Entry = TypeVar("Entry")
+
+
+def read_id(value: object) -> str:
+    """Return a vendor's id as text that is short enough for every line; "" if there is no id.
+
+    Two long ids that only differ at their end stay different.
+    """
+    if value.__class__ is int:
+        return str(value)[:NAME_CHARACTERS]
+    if not isinstance(value, str):
+        return ""
+    if len(value) <= NAME_CHARACTERS:
+        return value
+    from hashlib import blake2b  # rarely needed
+
+    digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
+    return f"{value[: NAME_CHARACTERS - len(digest) - 1]}~{digest}"
+
+
+def fingerprint(arguments: object) -> int:
+    """Return a number that is the same for equal arguments, whatever the order of their keys."""
+    try:
+        return hash(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS))
+    except TypeError:
+        return hash(dump(arguments))
+
+
+class Announcement:
+    """What the vendor announced of one open call."""
+
+    __slots__ = ("arguments", "identity", "is_forbidden", "name")
+
+    def __init__(self, identity: str, name: str, arguments: object, source: str) -> None:
+        self.identity = identity  # "" if the vendor gave none
+        self.name = name
+        self.is_forbidden = False  # arguments that came later make it a call that must not run
+        self.arguments: dict[str, object] = {source: arguments}  # by source; an int is their fingerprint
+
+    def agrees(self, arguments: object) -> bool:
+        """Return whether the call was announced with these arguments."""
+        return any(_is_equal(known, arguments) for known in self.arguments.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether any source has given arguments."""
+        return any(self.arguments.values())
+
+    def note(self, source: str, arguments: object) -> None:
+        """Remember that this source announced the call, too."""
+        if len(self.arguments) < SOURCES:
+            self.arguments[source] = fingerprint(arguments) if arguments else {}
+
+
+class OpenCalls(Generic[Entry]):
+    """The open calls of a turn, or of its nested agents.
+
+    `calls` has an entry for each of them. The key of the oldest call with an id is the vendor's id. Each later call
+    with the same id has a key of its own until the calls before it have ended.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[str, Entry] = {}
+        self.hidden: dict[str, None] = {}  # keys of calls that are left out of the stream
+        self._announced: dict[str, Announcement] = {}  # by key
+        self._later: dict[str, list[str]] = {}  # the vendor's id → keys of the later calls; "" → all calls without id
+
+    def has(self, identity: str) -> bool:
+        """Return whether a call with this id is open or hidden."""
+        return identity in self.calls or identity in self.hidden or identity in self._later
+
+    def list_keys(self, identity: str) -> list[str]:
+        """Return the keys of the open and hidden calls with an id, the oldest first. A key is an id, too."""
+        first = [identity] if identity and (identity in self.calls or identity in self.hidden) else []
+        if first and self._id_of(identity) != identity:  # the key of a call with another id
+            first = []
+        keys = first + self._later.get(identity, [])
+        return keys or ([identity] if identity in self.calls else [])
+
+    def find(
+        self,
+        identity: str,
+        name: str,
+        arguments: object,
+        source: str = STREAM,
+        accepts: Callable[[str], bool] | None = None,
+    ) -> str | None:
+        """Return the key of the open call that is announced again; None if this is another call.
+
+        It is the same call if name and arguments agree. Another kind of event (`source`) may announce it with other
+        arguments, and a call without arguments may get them later. Without an id, one source announces a call once.
+        """
+        keys = [key for key in self.list_keys(identity) if accepts is None or accepts(key)]
+        named = [(key, self._announced[key]) for key in keys if key in self._announced]
+        named = [(key, announced) for key, announced in named if announced.name == name]
+        same = [(key, announced) for key, announced in named if announced.agrees(arguments)]
+        fresh = [key for key, announced in same if source not in announced.arguments]
+        if fresh:
+            return fresh[0]
+        if identity and same:
+            return same[0][0]
+        waiting = (key for key, it in named if source not in it.arguments or (identity and not it.is_complete))
+        found = next(waiting, None)
+        if found is None and not identity and source == QUESTION:
+            found = self._find_any(name, arguments)
+        return found
+
+    def _find_any(self, name: str, arguments: object) -> str | None:
+        """Return the key of the call that a question without an id is about, whatever the id of the call."""
+        open_calls = ((key, self._announced[key]) for key in self.calls if key in self._announced)
+        same = (key for key, it in open_calls if it.name == name and it.agrees(arguments))
+        return next((key for key in same if not self.is_known_to(key, QUESTION)), None)
+
+    def is_known_to(self, key: str, source: str) -> bool:
+        """Return whether this source has announced the call."""
+        announced = self._announced.get(key)
+        return announced is not None and source in announced.arguments
+
+    def note(self, key: str, source: str, arguments: object) -> bool:
+        """Remember another announcement of a call. Return whether its arguments are new."""
+        announced = self._announced[key]
+        is_new = not announced.agrees(arguments)
+        if is_new or source not in announced.arguments:
+            announced.note(source, arguments)
+        return is_new
+
+    def forbid(self, key: str) -> None:
+        """Remember that a call must not run, because of arguments that came later."""
+        self._announced[key].is_forbidden = True
+
+    def is_forbidden(self, key: str) -> bool:
+        """Return whether a call has become one that must not run."""
+        announced = self._announced.get(key)
+        return announced is not None and announced.is_forbidden
+
+    def add(self, announced: Announcement, spare: str, entry: Entry | None) -> str:
+        """Add a call and return its key; without an `entry` it is hidden. `spare` is its key if its id is taken."""
+        identity = announced.identity
+        key = identity or spare
+        if not identity or key in self.calls or key in self.hidden:
+            while key in self.calls or key in self.hidden or key == identity:
+                key = spare = f"{spare}~"
+            self._later.setdefault(identity, []).append(key)
+        if entry is None:
+            self.hidden[key] = None
+        else:
+            self.calls[key] = entry
+        self._announced[key] = announced
+        return key
+
+    def match_result(
+        self,
+        identity: str,
+        name: str | None = None,
+        arguments: object = None,
+        accepts: Callable[[str], bool] | None = None,
+    ) -> str | None:
+        """Return the key of the call that a result belongs to; None if no call waits for it.
+
+        It is the oldest call with the result's id, if possible one with its name and arguments. A result without an id
+        belongs to a call without one, or else to any open call.
+        """
+        keys = self.list_keys(identity)
+        if not keys and not identity:
+            keys = list(self.calls)
+        if accepts is not None:
+            keys = [key for key in keys if accepts(key)]
+        if len(keys) > 1 and name is not None:
+            named = [key for key in keys if key in self._announced and self._announced[key].name == name]
+            same = [key for key in named if arguments is not None and self._announced[key].agrees(arguments)]
+            keys = same or named or keys
+        if len(keys) > 1:  # the call that went furthest, such as the one that has started
+            most = max(map(self._count_sources, keys))
+            keys = [key for key in keys if self._count_sources(key) == most]
+        return keys[0] if keys else None
+
+    def _count_sources(self, key: str) -> int:
+        """Return how many kinds of events, questions aside, have announced a call."""
+        announced = self._announced.get(key)
+        return 0 if announced is None else len(announced.arguments.keys() - {QUESTION})
+
+    def remove(self, key: str) -> None:
+        """Remove a call; the next call with its id takes its key."""
+        self.calls.pop(key, None)
+        self.hidden.pop(key, None)
+        announced = self._announced.pop(key, None)
+        identity = key if announced is None else announced.identity
+        later = self._later.get(identity)
+        if later is None:
+            return
+        if key in later:
+            later.remove(key)
+        elif later:
+            self._rename(later.pop(0), identity)
+        if not later:
+            del self._later[identity]
+
+    def clear_hidden(self) -> None:
+        for key in list(self.hidden):
+            self.remove(key)
+
+    def clear(self) -> None:
+        """Remove all calls that are not hidden."""
+        for key in reversed(list(self.calls)):  # the latest first, so that no key changes
+            self.remove(key)
+
+    def _id_of(self, key: str) -> str:
+        announced = self._announced.get(key)
+        return key if announced is None else announced.identity
+
+    def _rename(self, old: str, new: str) -> None:
+        """Give a call another key. Its place among the open calls stays."""
+        self._announced[new] = self._announced.pop(old)
+        if old in self.hidden:
+            del self.hidden[old]
+            self.hidden[new] = None
+            return
+        entries = [(new if key == old else key, entry) for key, entry in self.calls.items()]
+        self.calls.clear()
+        self.calls.update(entries)
+
+
+def _is_equal(known: object, arguments: Any) -> bool:
+    if known.__class__ is int:
+        return bool(known == fingerprint(arguments))
+    return bool(known == arguments)

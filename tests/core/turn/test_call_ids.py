@@ -1,0 +1,314 @@
+"""Calls that share an id, or have none: both are announced and judged, and results are paired in order."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+from ruling import judge
+from support import Stage
+
+from shim.core.turn.open_calls import read_id
+
+LONG = "call_" + "x" * 300
+
+
+def started(**terms: Any) -> Stage:
+    stage = Stage(partial=False, **terms)
+    stage.turn.started(session_id="s")
+    stage.lines()
+    return stage
+
+
+def blocks(stage: Stage) -> list[dict[str, Any]]:
+    """The content blocks of the lines since the last time."""
+    return [block for line in stage.lines() if "message" in line for block in line["message"]["content"]]
+
+
+def pairs(found: list[dict[str, Any]]) -> list[tuple[Any, Any]]:
+    """The arguments of each call with its result."""
+    calls = {block["id"]: block["input"] for block in found if block["type"] == "tool_use"}
+    assert len(calls) == sum(block["type"] == "tool_use" for block in found), "every id is unique"
+    return [(calls[block["tool_use_id"]], block["content"]) for block in found if block["type"] == "tool_result"]
+
+
+def read(path: str) -> tuple[str, dict[str, str]]:
+    return "Read", {"file_path": path}
+
+
+A, B = {"file_path": "/w/a"}, {"file_path": "/w/b"}
+IDS = pytest.mark.parametrize(
+    "identity",
+    ["same", "", None, 7, LONG, " ", "x~2"],
+    ids=["text", "empty", "null", "number", "long", "space", "ours"],
+)
+
+
+@IDS
+def test_two_open_calls_with_one_id_are_two_calls(identity):
+    stage = started()
+    stage.turn.tool_use(identity, *read("/w/a"))
+    stage.turn.tool_use(identity, *read("/w/b"))
+    stage.turn.tool_result(identity, "A")
+    stage.turn.tool_result(identity, "B")
+    assert pairs(blocks(stage)) == [(A, "A"), (B, "B")]
+    assert not stage.turn.open
+
+
+def test_a_call_that_comes_again_is_the_same_call():
+    stage = started()
+    for _ in range(3):
+        stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.tool_result("t", "A")
+    assert pairs(blocks(stage)) == [(A, "A")]
+
+
+def test_a_call_that_is_completed_later_stays_one_call():
+    stage = started()
+    stage.turn.tool_use("t", "Read", {})
+    stage.turn.tool_use("t", *read("/w/a"))
+    assert len(stage.turn.open) == 1
+
+
+def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
+    stage = started()
+    stage.turn.tool_use("t", *read("/w/a"), source="said")
+    stage.turn.tool_use("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
+    stage.turn.tool_use("t", "Read", {"file_path": "/w/a", "limit": 2000}, source="started")
+    assert len(stage.turn.open) == 1
+    stage.turn.tool_use("t", *read("/w/b"), source="started")
+    assert len(stage.turn.open) == 2
+
+
+@pytest.mark.parametrize("identity", ["same", ""])
+def test_each_kind_of_event_repeats_both_calls(identity):
+    stage = started()
+    for source in ("said", "whole", "started"):
+        stage.turn.tool_use(identity, *read("/w/a"), source=source)
+        stage.turn.tool_use(identity, *read("/w/b"), source=source)
+    assert [call[2] for call in stage.turn.open.values()] == [A, B]
+
+
+def test_two_equal_calls_without_an_id_are_two_calls():
+    stage = started()
+    stage.turn.tool_use("", *read("/w/a"))
+    stage.turn.tool_use("", *read("/w/a"))
+    stage.turn.tool_result("", "1")
+    stage.turn.tool_result(None, "2")
+    assert [content for _, content in pairs(blocks(stage))] == ["1", "2"]
+
+
+def test_results_with_names_find_their_calls_in_any_order():
+    stage = started()
+    stage.turn.tool_use("", *read("/w/a"))
+    stage.turn.tool_use("", "Bash", {"command": "ls"})
+    stage.turn.tool_result("", "listed", name="Bash")
+    stage.turn.tool_result("", "read", name="Read")
+    assert pairs(blocks(stage)) == [({"command": "ls"}, "listed"), (A, "read")]
+
+
+def test_a_result_without_an_id_belongs_to_the_open_call():
+    stage = started()
+    stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.tool_result(None, "A")
+    assert pairs(blocks(stage)) == [(A, "A")]
+
+
+def test_a_result_with_an_id_belongs_to_the_call_that_was_announced_without_it():
+    stage = started()
+    stage.turn.tool_use(None, *read("/w/a"))
+    stage.turn.tool_result("call_7", "A")
+    assert pairs(blocks(stage)) == [(A, "A")]
+
+
+def test_an_orphan_without_an_id_is_not_kept_for_a_later_call():
+    stage = started()
+    stage.turn.tool_result("", "nobody's")
+    stage.turn.tool_use("", *read("/w/a"))
+    stage.turn.tool_result("", "A")
+    assert pairs(blocks(stage)) == [(A, "A")]
+
+
+def test_early_results_of_one_id_are_kept_in_order():
+    stage = started()
+    stage.turn.tool_result("t", "A")
+    stage.turn.tool_result("t", "B")
+    stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.tool_use("t", *read("/w/b"))
+    assert pairs(blocks(stage)) == [(A, "A"), (B, "B")]
+
+
+def test_an_id_that_was_used_before_gets_a_new_one():
+    stage = started()
+    for path, text in (("/w/a", "A"), ("/w/b", "B"), ("/w/a", "C")):
+        stage.turn.tool_use("t", *read(path))
+        stage.turn.tool_result("t", text)
+    assert pairs(blocks(stage)) == [(A, "A"), (B, "B"), (A, "C")]
+
+
+def test_a_vendor_may_use_an_id_of_our_form():
+    stage = started()
+    stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.tool_use("t", *read("/w/b"))
+    stage.turn.tool_use("t~2", *read("/w/c"))
+    stage.turn.tool_result("t~2", "C")
+    stage.turn.tool_result("t", "A")
+    stage.turn.tool_result("t", "B")
+    assert pairs(blocks(stage)) == [({"file_path": "/w/c"}, "C"), (A, "A"), (B, "B")]
+
+
+def test_long_ids_that_differ_at_their_end_are_two_ids():
+    one, other = read_id(f"{LONG}1"), read_id(f"{LONG}2")
+    assert one != other and len(one) == len(other) == 200
+    stage = started()
+    stage.turn.tool_use(f"{LONG}1", *read("/w/a"))
+    stage.turn.tool_use(f"{LONG}2", *read("/w/b"))
+    stage.turn.tool_result(f"{LONG}2", "B")
+    stage.turn.tool_result(f"{LONG}1", "A")
+    assert pairs(blocks(stage)) == [(B, "B"), (A, "A")]
+
+
+def test_the_end_answers_each_call_of_one_id():
+    stage = started()
+    for path in ("/w/a", "/w/b", "/w/c"):
+        stage.turn.tool_use("t", *read(path))
+    stage.turn.interrupted()
+    stage.turn.closed(None, "")
+    assert [given for given, _ in pairs(blocks(stage))] == [read(path)[1] for path in ("/w/a", "/w/b", "/w/c")]
+
+
+# -- rules, hooks and questions -----------------------------------------------------------------------------------
+
+
+def denials(stage: Stage) -> list[tuple[str, str]]:
+    return [(each["tool_use_id"], each["tool_name"]) for each in stage.turn.denials.values()]
+
+
+@IDS
+def test_a_forbidden_second_call_stops_the_turn(identity):
+    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage.turn.tool_use(identity, "Bash", {"command": "ls"})
+    assert stage.turn.result is None
+    stage.turn.tool_use(identity, "Bash", {"command": "rm x"})
+    assert stage.turn.cause == "denied"
+    calls = [block for block in blocks(stage) if block["type"] == "tool_use"]
+    assert denials(stage) == [(calls[1]["id"], "Bash")]
+
+
+def test_a_forbidden_call_is_stopped_behind_a_refused_one_with_its_id():
+    """The refused one never ran. The other call did."""
+    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage.turn.denied("t", "Bash", {"command": "rm a"})
+    stage.turn.tool_use("t", "Bash", {"command": "rm a"})
+    assert stage.turn.result is None
+    stage.turn.tool_use("t", "Bash", {"command": "rm b"})
+    assert stage.turn.cause == "denied"
+
+
+def test_a_forbidden_call_is_stopped_that_has_the_id_of_a_hidden_one():
+    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage.turn.tool_use("t", "todo", {}, hidden=True)
+    stage.turn.tool_use("t", "Bash", {"command": "rm a"})
+    assert stage.turn.cause == "denied"
+
+
+@pytest.mark.parametrize("first", [{}, {"command": "ls"}])
+def test_arguments_that_come_later_are_judged(first):
+    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage.turn.tool_use("t", "Bash", first, source="said")
+    stage.turn.tool_use("t", "Bash", {"command": "rm a"}, source="started")
+    assert stage.turn.cause == "denied"
+
+
+def test_a_result_that_names_a_forbidden_call_is_judged():
+    stage = started(judge=judge(deny=["Bash(rm:*)"]))
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.tool_result("t", "", False, "Bash", {"command": "rm a"})
+    assert stage.turn.cause == "denied"
+
+
+def test_hooks_see_both_calls_and_both_results():
+    stage = started()
+    stage.turn.observed = []
+    stage.turn.tool_use("t", *read("/w/a"))
+    stage.turn.tool_use("t", *read("/w/b"))
+    stage.turn.tool_result("t", "A")
+    stage.turn.tool_result("t", "B")
+    seen = [(each.event, each.call, each.arguments) for each in stage.turn.observed]
+    assert seen == [
+        ("PreToolUse", "t", A),
+        ("PreToolUse", "t~2", B),
+        ("PostToolUse", "t", A),
+        ("PostToolUse", "t~2", B),
+    ]
+
+
+REQUESTS = count()
+
+
+def ask(stage: Stage, identity: Any, path: str) -> Any:
+    stage.turn.permission(f"r{next(REQUESTS)}", identity, *read(path), ("read", {}))
+    return stage.turn.asked[-1]
+
+
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize("identity", ["same", "", None])
+def test_each_call_of_one_id_is_asked_about(identity, announced):
+    stage = started()
+    if announced:
+        stage.turn.tool_use(identity, *read("/w/a"))
+        stage.turn.tool_use(identity, *read("/w/b"))
+    second, first = ask(stage, identity, "/w/b"), ask(stage, identity, "/w/a")
+    calls = {block["id"]: block["input"] for block in blocks(stage)}
+    assert not first.refusal and not second.refusal
+    assert (calls[first.call], calls[second.call]) == (A, B)
+    stage.turn.tool_use(identity, *read("/w/a"))
+    stage.turn.tool_use(identity, *read("/w/b"))
+    assert len(stage.turn.open) == 2 or not identity
+
+
+def test_a_call_is_asked_about_once():
+    stage = started()
+    stage.turn.tool_use("t", *read("/w/a"))
+    assert not ask(stage, "t", "/w/a").refusal
+    assert ask(stage, "t", "/w/a").refusal == "This call was asked about before."
+
+
+def test_a_later_call_with_the_id_of_one_that_ended_is_asked_about():
+    stage = started()
+    assert not ask(stage, "t", "/w/a").refusal
+    stage.turn.tool_result("t", "A")
+    later = ask(stage, "t", "/w/b")
+    assert not later.refusal and later.call == "t~2"
+
+
+def test_a_refused_call_is_listed_with_its_own_id():
+    stage = started()
+    stage.turn.tool_use("t", *read("/w/a"))
+    asked = ask(stage, "t", "/w/b")
+    stage.turn.tool_use("t", *read("/w/c"))
+    stage.turn.refused(asked, "no", announced=True)
+    stage.turn.denied("t", *read("/w/c"))
+    assert denials(stage) == [("t", "Read"), ("t~2", "Read")]
+
+
+# -- nested agents ------------------------------------------------------------------------------------------------
+
+
+def test_two_agents_may_use_one_id():
+    stage = started()
+    stage.turn.tool_use("one", "Task", {})
+    stage.turn.tool_use("two", "Task", {})
+    for parent, path in (("one", "/w/a"), ("two", "/w/a"), ("two", "/w/b")):
+        stage.turn.child(parent).tool_use("call_0", *read(path))
+    stage.turn.child("two").tool_result("call_0", "2a")
+    stage.turn.child("one").tool_result("call_0", "1a")
+    stage.turn.child("two").tool_result("call_0", "2b")
+    lines = [line for line in stage.lines() if line.get("parent_tool_use_id")]
+    calls = {line["message"]["content"][0].get("id"): line["parent_tool_use_id"] for line in lines[:3]}
+    assert len(calls) == 3
+    results = [line["message"]["content"][0] for line in lines[3:]]
+    assert [(calls[block["tool_use_id"]], block["content"]) for block in results] == [
+        ("two", "2a"),
+        ("one", "1a"),
+        ("two", "2b"),
+    ]
