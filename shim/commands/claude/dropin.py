@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.channels import early_signals
+from shim.channels.raw_output import tell
 from shim.channels.signals import Signals
 from shim.conversation.decide import Start
 from shim.core.claude.argv.invocation import Invocation
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.commands.claude.subcommands import answer
 
         return answer(invocation, installed)
+    if invocation.leftovers.unknown and (status := _check_flags(invocation, installed, arguments)):
+        return status
     invocation = with_whole_id(invocation)
     if invocation.session.background and not invocation.own.shim_explain:
         early_signals.forget()
@@ -63,6 +66,25 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
                 complain(error)
                 return 1
     return serve(invocation, lambda: conversation(invocation, installed, arguments), installed, arguments)
+
+
+def _check_flags(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
+    """Warn of unknown flags. A misspelled permission flag is refused; return the exit status, 0 to continue."""
+    from shim.core.claude.argv.unknown import check_unknown_flags
+
+    try:
+        for warning in check_unknown_flags(invocation):
+            tell(warning)
+    except FrontendError as error:
+        return serve(invocation, _raising(error), installed, arguments)
+    return 0
+
+
+def _raising(error: ShimError) -> "Callable[[], Start]":
+    def start() -> "Start":
+        raise error
+
+    return start
 
 
 def conversation(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> "Start | Attached":

@@ -10,11 +10,12 @@ from shim.channels import early_signals
 from shim.channels.raw_output import tell
 from shim.commands.claude.dropin import fill_standard_files, serve, some_lived
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.unknown import explain_misspelled
 from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.yume.argv import FLAGS, Call, parse
+from shim.core.yume.argv import FLAGS, MODE_FLAG, Call, parse
 
 if TYPE_CHECKING:
     from shim.conversation.decide import Start
@@ -62,6 +63,8 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
     shown, session = name if parse_uuid(name) is None else "", refused.session.session_id
 
     def start() -> "Start":
+        if call.misspelled:
+            raise explain_misspelled(call.misspelled, MODE_FLAG)
         if session and some_lived():
             from shim.bridge.attach.client import check_apart
 

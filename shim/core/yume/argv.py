@@ -6,8 +6,10 @@ yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--re
 from collections.abc import Sequence
 
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.unknown import find_permission_flag
 from shim.core.reading.typed import NamedTuple
 
+MODE_FLAG = "--permission-mode"
 # Flag → the field of the Call that it fills, "" for what has no meaning here; None for a switch. What is not in the
 # table takes the next word unless that is a flag. Each is known in camelCase too, as `--historyFile` is.
 FLAGS: dict[str, str | None] = {
@@ -17,7 +19,7 @@ FLAGS: dict[str, str | None] = {
     "--session-id": "session",
     "--prompt": "prompt",
     "--resume": "resume",
-    "--permission-mode": "mode",
+    MODE_FLAG: "mode",
     "--history-file": "history",
     "--api-base": "api_base",
     "--protocol-version": "protocol",
@@ -40,7 +42,10 @@ PROTOCOL = "1"
 
 
 class Call(NamedTuple):
-    """One command line. `words` follow a command that is not `start`; `notes` are lines for stderr."""
+    """One command line. `words` follow a command that is not `start`; `notes` are lines for stderr.
+
+    `misspelled` is an unknown flag that most likely means `--permission-mode`.
+    """
 
     command: str = "start"
     words: tuple[str, ...] = ()
@@ -58,6 +63,7 @@ class Call(NamedTuple):
     effort: str = ""
     system: str = ""
     notes: tuple[str, ...] = ()
+    misspelled: str = ""
 
     @property
     def vendor(self) -> str:
@@ -108,7 +114,9 @@ def parse(arguments: Sequence[str]) -> Call:
             value = words[position]
             position += 1
             equals = "="
-        if name not in FLAGS:
+        if name not in FLAGS and find_permission_flag(name) == MODE_FLAG:
+            found["misspelled"] = typed
+        elif name not in FLAGS:
             notes.append(f"{typed[:60]} is not known and was skipped")
         elif not equals:
             notes.append(f"{name} has no value and was skipped")

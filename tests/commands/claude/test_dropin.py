@@ -276,6 +276,31 @@ def test_an_unknown_flag_of_ours_is_refused_with_what_was_meant(box, flag, meant
     assert "the shim's own options are --shim-vendor, " in done.stderr
 
 
+@pytest.mark.parametrize(
+    "flags", [("--permision-mode", "plan"), ("--permision-mode=plan",), ("--disallowed-tool=Bash",)]
+)
+def test_a_misspelled_permission_flag_is_refused_with_a_result(box, flags):
+    done = refused(box, *ASK, *flags, SHIM_VENDOR="demo")
+    assert (done.status, done.cause) == (1, "refused")
+    assert f"error: unknown option '{flags[0].partition('=')[0]}', did you mean `" in done.stderr
+    assert "did you mean `" in done.result["errors"][0]
+
+
+def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_background_session(box):
+    text = refused(box, "-p", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
+    assert (text.status, text.stdout) == (1, b"") and "--permission-mode" in text.stderr
+    one = refused(box, "-p", "hi", "--output-format", "json", "--permision-mode", "plan", SHIM_VENDOR="demo")
+    assert one.status == 1 and json.loads(one.stdout)["is_error"]
+    apart = refused(box, "--bg", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
+    assert (apart.status, apart.stdout.strip()) == (1, b"") and "--permission-mode" in apart.stderr
+
+
+def test_another_unknown_flag_is_a_warning_and_the_turn_runs(box, demo):
+    done = box.claude(*ASK, "--verbos", **demo)
+    assert done.status == 0 and not done.result["is_error"]
+    assert done.stderr == "warning: --verbos is not known here and has no effect, did you mean `--verbose`?\n"
+
+
 def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):
     done = refused(box, *ASK, "--permission-mode", "plam", SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")

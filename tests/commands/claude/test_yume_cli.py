@@ -248,6 +248,13 @@ def test_a_flag_that_claude_refuses_ends_in_a_result_where_yume_was_chosen(box):
     check_flat(done.stdout)
 
 
+def test_a_misspelled_permission_mode_is_refused_with_a_result(box):
+    done = start(box, "--prompt", "hi", "--permision-mode", "plan")
+    (turn,) = check_flat(done.stdout)
+    assert done.status == 1 and turn[-2]["is_error"] and not box.recording.exists()
+    assert "error: unknown option '--permision-mode', did you mean `--permission-mode`?" in done.stderr
+
+
 def test_r15_an_unknown_mode_is_the_default_and_never_fatal(box):
     done = start(box, "--permission-mode", "yolo", "--prompt", "x")
     assert (done.status, done.init["permissionMode"]) == (0, "default")

@@ -70,16 +70,24 @@ FLAGS = {
     "shim_explain": "--shim-explain",
     # Claude's, and of no use here: known so that their values are never taken for the prompt.
     "other": """
-        --agent <agent> | --agents <json> | --autocompact <window> | --await-initialize | --ax-screen-reader
-        --bare | --betas <betas...> | --brief | --channels <servers...> | --chrome
-        --cloud [value] | --debug-file <path> | --desktop | --disable-slash-commands | --environment <id>
-        --exclude-dynamic-system-prompt-sections | --file <specs...> | --forward-subagent-text
-        --from-pr [value] | --ide | --include-hook-events | --initialize-fields <fields>
-        --managed-settings <settings> | --no-chrome | --plugin-dir <path> | --plugin-url <url>
-        --project-config-root <path> | --prompt-suggestions [value] | --remote-control, --rc [name]
-        --safe-mode | --sdk-url <url>
-        --session-mirror | --system-prompt-snapshot <mode> | --task-budget <tokens> | --teleport [session]
-        --thinking-display <display> | --tmux | -d, --debug [filter] | -w, --worktree [name]
+        --advisor <model> | --agent <agent> | --agent-color <color> | --agent-id <id> | --agent-name <name>
+        --agent-type <type> | --agents <json> | --allow-other-models | --append-subagent-system-prompt <prompt>
+        --append-subagent-system-prompt-file <file> | --autocompact <window> | --await-initialize
+        --ax-screen-reader | --bare | --betas <betas...> | --brief | --channels <servers...> | --chrome
+        --client-data-url <url> | --cloud [value] | --correlation-id <id>
+        --dangerously-load-development-channels <servers...> | --debug-file <path> | --debug-to-stderr | --desktop
+        --disable-slash-commands | --enable-auth-status | --enable-auto-mode | --environment <id>
+        --fast-mode <state> | --exclude-dynamic-system-prompt-sections | --file <specs...> | --forward-subagent-text
+        --from-pr [value] | --host-auth-is-org-sign-in | --ide | --include-hook-events
+        --include-unsupported-models | --init | --initialize-fields <fields> | --maintenance
+        --managed-settings <settings> | --managed-settings-in-initialize | --messaging-socket-path <path>
+        --metadata <pair> | --no-chrome | --parent-session-id <id> | --plan-mode-instructions <text>
+        --plugin-dir-no-mcp <path> | --prefill <text> | --proactivity <level> | --plugin-dir <path>
+        --plugin-url <url> | --project-config-root <path> | --prompt-suggestions [value]
+        --remote-control, --rc [name] | --remote-control-session-name-prefix <prefix> | --reply-on-resume
+        --safe-mode | --sdk-url <url> | --session-mirror | --system-prompt-snapshot <mode> | --task-budget <tokens>
+        --team-name <name> | --teammate-mode <mode> | --teleport [session] | --thinking-display <display> | --tmux
+        --workload <tag> | -d, --debug [filter] | -w, --worktree [name]
     """,
 }
 
@@ -135,6 +143,11 @@ def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
             invocation = invocation.with_flags(permission_mode=fault.mode)  # no mistake there (Yume's R15)
         _check_together(invocation, given_id)
     return invocation
+
+
+def list_flag_names() -> list[str]:
+    """Return the names of all flags that are known, in long and short form."""
+    return list(_BY_NAME)
 
 
 def split_tools(text: str) -> list[str]:

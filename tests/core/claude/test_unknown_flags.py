@@ -1,0 +1,85 @@
+"""Unknown flags: a warning with a suggestion, and a refusal of what looks like a permission flag."""
+
+from __future__ import annotations
+
+import pytest
+
+from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.unknown import check_unknown_flags, find_permission_flag
+from shim.core.errors import FrontendError
+
+
+@pytest.mark.parametrize(
+    ("typed", "flag"),
+    [
+        ("--permision-mode", "--permission-mode"),
+        ("--permissionMode", "--permission-mode"),
+        ("--Permission-Mode", "--permission-mode"),
+        ("--permissions", "--permission-mode"),
+        ("-permission-mode", "--permission-mode"),
+        ("--disallowed-tool", "--disallowedTools"),
+        ("--disallowedtools", "--disallowedTools"),
+        ("--disallow", "--disallowedTools"),
+        ("--allowedTool", "--allowedTools"),
+        ("--ALLOWED_TOOLS", "--allowedTools"),
+        ("--dangerously-skip-permission", "--dangerously-skip-permissions"),
+        ("--dangerous-skip-permissions", "--dangerously-skip-permissions"),
+        ("--skip-permissions", "--dangerously-skip-permissions"),
+        ("--tool", "--tools"),
+        ("--toosl", "--tools"),
+        ("--setting", "--settings"),
+        ("--setting-source", "--setting-sources"),
+        ("--max-turn", "--max-turns"),
+        ("--add-dirs", "--add-dir"),
+        ("--strict-mcp", "--strict-mcp-config"),
+        ("--restrict", "--restricted"),
+    ],
+)
+def test_a_near_miss_of_a_permission_flag_is_refused(typed: str, flag: str) -> None:
+    for words in ([typed, "plan"], [f"{typed}=plan"], ["-p", "hi", typed]):
+        with pytest.raises(FrontendError, match=f"unknown option '{typed}', did you mean `{flag}`") as caught:
+            check_unknown_flags(parse(words))
+        assert "nothing was started" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *("--allow", "--mode", "--config", "--sandbox", "--yolo", "--mcp-debug", "--max-tokens", "--agent-foo"),
+        *("--no-such-flag", "--verbos", "--session", "--thinking-budget", "--output", "-x"),
+    ],
+)
+def test_any_other_unknown_flag_only_warns(typed: str) -> None:
+    assert find_permission_flag(typed) is None
+    (warning,) = check_unknown_flags(parse(["-p", "hi", typed, typed]))
+    assert warning.startswith(f"warning: {typed} is not known here and has no effect") and warning.endswith("\n")
+
+
+def test_a_warning_suggests_the_flag_that_is_most_like_it() -> None:
+    (warning,) = check_unknown_flags(parse(["--verbos"]))
+    assert "did you mean `--verbose`?" in warning
+
+
+def test_a_permission_switch_with_a_value_is_refused() -> None:
+    with pytest.raises(FrontendError, match="option '--restricted' takes no value, and was given 'true'"):
+        check_unknown_flags(parse(["--restricted=true"]))
+    assert check_unknown_flags(parse(["--verbose=true"]))
+
+
+def test_a_very_long_flag_is_cut_in_the_warning() -> None:
+    (warning,) = check_unknown_flags(parse(["--" + "x" * 100_000]))
+    assert len(warning) < 200
+
+
+# What today's clients and the real claude itself pass, beyond the flags with a field of their own.
+CLIENT_FLAGS = (
+    *("--session-mirror", "--await-initialize", "--managed-settings-in-initialize", "--debug-to-stderr", "--betas x"),
+    *("--enable-auth-status", "--channels x", "--plugin-dir x", "--thinking adaptive", "--task-budget 3", "--agent x"),
+    *("--initialize-fields x", "--project-config-root x", "--permission-prompts stdio", "--thinking-display omitted"),
+    *("--remote-control-session-name-prefix x", "--plan-mode-instructions x", "--fast-mode on", "--agent-id x"),
+)
+
+
+@pytest.mark.parametrize("flag", CLIENT_FLAGS)
+def test_flags_that_clients_pass_are_known(flag: str) -> None:
+    assert check_unknown_flags(parse(["-p", *flag.split()])) == []
