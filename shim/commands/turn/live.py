@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -56,7 +57,8 @@ class LiveTurn:
 
     def run(self, command: Sequence[str], prompt: str) -> int:
         """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own, or a signal's."""
-        with selectors.DefaultSelector() as selector, woken_by(SIGNALS, self._heard) as signals:
+        hidden = nullcontext() if self._person is None else self._person.hide_typing()
+        with hidden, selectors.DefaultSelector() as selector, woken_by(SIGNALS, self._heard) as signals:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
             )
@@ -176,6 +178,7 @@ class LiveTurn:
         """Put the question to the person whose turn it is."""
         question = person.questions.asked
         if question is None:
+            person.set_echo(on=False)
             return
         person.listen()
         line = {"type": "control_request", "request_id": question.identity, "request": question.request}
@@ -213,6 +216,7 @@ class LiveTurn:
         if self._person is not None and self._asked is not None:
             self._drawing.answered(typed=False)
             self._person.questions.forget()
+            self._person.set_echo(on=False)
         self._drawing.said("interrupting; Ctrl-C once more ends it at once", "yellow")
         self._drawing.wait("waiting for the agent to stop")
         # Before its first line it may not listen to SIGINT yet, and there is no turn to be interrupted.

@@ -3,6 +3,8 @@
 import os
 import select
 import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from shim.bridge.answering import WORDS, OpenQuestions
 
@@ -19,6 +21,30 @@ class Person:
     def listen(self) -> None:
         """Another question is put: what was typed before it is no answer to it."""
         termios.tcflush(self.descriptor, termios.TCIFLUSH)
+        self.set_echo(on=True)
+
+    def set_echo(self, *, on: bool) -> None:
+        """Show what is typed, or hide it; nothing if the terminal has gone.
+
+        A process in the background leaves the terminal as it is: it would be stopped for changing it.
+        """
+        try:
+            if os.tcgetpgrp(self.descriptor) != os.getpgrp():
+                return
+            settings = termios.tcgetattr(self.descriptor)
+            settings[3] = settings[3] | termios.ECHO if on else settings[3] & ~termios.ECHO
+            termios.tcsetattr(self.descriptor, termios.TCSANOW, settings)
+        except (termios.error, OSError):
+            return
+
+    @contextmanager
+    def hide_typing(self) -> Iterator[None]:
+        """Hide what is typed while nothing is asked: it would be drawn into the turn. The terminal is restored."""
+        self.set_echo(on=False)
+        try:
+            yield
+        finally:
+            self.set_echo(on=True)
 
     def read(self) -> str | None:
         """The answer to the open question as one of `WORDS`' values; None where the line is no answer.

@@ -148,6 +148,18 @@ def test_what_was_typed_before_the_question_is_no_answer(box, keyboard):
     assert decided(box) == ["deny"]
 
 
+def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
+    gate = box.gate()
+    child = box.fake(["hear", '"user"'], ["out", ndjson(INIT, says("I look."))], ["wait", gate.path],
+                     ["out", ndjson(says("Done."), result("Done."))])  # fmt: skip
+    with keyboard("run", "-v", "qwen", "go", SHIM_BIN=child) as terminal:
+        terminal.until("I look.")
+        terminal.type("typed during the turn")
+        gate.open()
+        assert terminal.end() == 0 and terminal.clean
+    assert "typed during" not in terminal.plain
+
+
 def test_the_end_of_the_input_denies(box, keyboard):
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=asking(box)) as terminal:
         terminal.until("n = no")

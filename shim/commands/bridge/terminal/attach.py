@@ -14,6 +14,7 @@ from shim.commands.bridge.terminal.seat import PATIENCE_SECONDS, End, Seat
 from shim.commands.bridge.terminal.talk import Talk
 from shim.commands.bridge.terminal.view import View
 from shim.core.bridge.frames import DRIVE, WATCH
+from shim.core.errors import FrontendError
 from shim.core.reading.account import printable
 from shim.story.terminal.console import ReaderMayLeave, open_console
 
@@ -28,6 +29,7 @@ def attach(one: Registered, environment: Mapping[str, str], again: str = "claude
 
     `again` is what comes back to it. A session whose host has ended is woken (B33).
     """
+    _check_stdin(one, again)
     console = open_console()
     keyed = console.is_terminal and not console.is_dumb_terminal and os.isatty(0)
     if not one.alive:
@@ -39,6 +41,17 @@ def attach(one: Registered, environment: Mapping[str, str], again: str = "claude
     view = View(console, asks=True)
     seat = Seat(console, view, Talk(view, time.monotonic), keyed=keyed)
     return _served(one, environment, seat, "terminal" if keyed else "script", DRIVE, again)
+
+
+def _check_stdin(one: Registered, again: str) -> None:
+    """Raise FrontendError if stdin is closed: nothing could be typed, and its number would be another file's."""
+    try:
+        os.fstat(0)
+    except OSError:
+        raise FrontendError(
+            "stdin is closed, so nothing can be typed in the session",
+            hint=f"`{again} {one.id} </dev/null` shows the session, `shim bridge watch {one.id}` follows it",
+        ) from None
 
 
 def watch(one: Registered, environment: Mapping[str, str], *, thinking: bool = False, full: bool = False) -> int:

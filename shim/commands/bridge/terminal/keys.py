@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 PASTE_CHARACTERS = 1_000_000  # of a paste; the rest of it is left out
+PASTE_SECONDS = 1.0  # of silence that end a paste without its end mark: a terminal sends a paste without pauses
 LINE_CHARACTERS = 1_000_000  # of a message that is typed
 ORDER_CHARACTERS = 64  # of an escape sequence; what goes on for longer is none
 KEPT_LINES = 100  # that the arrow up brings back
@@ -16,6 +17,8 @@ ENTER, BACKSPACE, DELETE, LEFT, RIGHT, HOME, END, UP, DOWN = (
 CTRL_C, CTRL_D, CTRL_T, CTRL_Z, TAB = "ctrl-c", "ctrl-d", "ctrl-t", "ctrl-z", "tab"
 _NEWLINE, _KILL, _CUT, _WORD = "newline", "kill", "cut", "word"
 _PASTED = "\x1b[201~"  # the end of a paste
+CTRL_C_BYTE = b"\x03"
+_BURST = {ENTER: "\n", _NEWLINE: "\n", TAB: "\t"}  # keys that are text where several lines come at once
 PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"  # a terminal then says where a paste begins and ends
 
 _ORDER = re.compile(r"\x1b(?:\[([0-9;?<>]*)([@-~])|O(.)|([\r\n])|([^\[O]))")
@@ -49,8 +52,30 @@ class Keys:
         self._rest = ""
         self._paste: str | None = None  # since a paste began
 
+    @property
+    def is_pasting(self) -> bool:
+        """Return whether a paste has begun whose end mark is missing."""
+        return self._paste is not None
+
+    def end_paste(self) -> list[str]:
+        """Return the keys of a paste whose end mark did not come; the next byte is a key of its own again."""
+        keys = list[str]()
+        if self._paste is not None:
+            keys.append(_clean_paste(self._paste))
+            self._paste = None
+        return keys
+
     def feed(self, data: bytes) -> list[str]:
-        """The keys: the names above, and `Text`. Characters that came at once are one text."""
+        """The keys: the names above, and `Text`. Characters that came at once are one text.
+
+        Several lines that came at once are one paste: a terminal without paste marks sends them as if they were typed.
+        Ctrl-C that comes alone ends a paste without its end mark.
+        """
+        if self.is_pasting and data == CTRL_C_BYTE:
+            return [*self.end_paste(), CTRL_C]
+        return _join_burst(self._read_keys(data))
+
+    def _read_keys(self, data: bytes) -> list[str]:
         begun, said = self._rest, self._decoder.decode(data)
         # The key Esc is a sequence that has only begun; a key that follows it in another read is a key of its own.
         said, self._rest = said if begun == "\x1b" and said[:1] not in "[O" else begun + said, ""
@@ -98,9 +123,27 @@ class Keys:
             self._paste = kept if len(kept) == len(both) else kept + both[-len(_PASTED) + 1 :]
             return ""
         self._paste = None
-        text = text[:PASTE_CHARACTERS].replace("\r\n", "\n").replace("\r", "\n")
-        keys.append(Pasted("".join(one for one in text if one in "\n\t" or (one >= " " and one != "\x7f"))))
+        keys.append(_clean_paste(text))
         return rest
+
+
+def _clean_paste(text: str) -> Pasted:
+    """Return a paste as text: bounded, with line feeds, without control characters."""
+    text = text[:PASTE_CHARACTERS].replace("\r\n", "\n").replace("\r", "\n")
+    return Pasted("".join(one for one in text if one in "\n\t" or (one >= " " and one != "\x7f")))
+
+
+def _join_burst(keys: list[str]) -> list[str]:
+    """Return keys that came at once, with their lines joined to one paste; an Enter at the end stays a key.
+
+    Keys among which is one that edits are returned as they are: somebody has typed ahead.
+    """
+    last_text = max((place for place, key in enumerate(keys) if isinstance(key, Text)), default=-1)
+    burst = keys[: last_text + 1]
+    if ENTER not in burst or not all(isinstance(key, Text) or key in _BURST for key in burst):
+        return keys
+    text = "".join(key if isinstance(key, Text) else _BURST[key] for key in burst)
+    return [Pasted(text), *keys[last_text + 1 :]]
 
 
 class Editor:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import selectors
 import signal
 import sys
@@ -17,7 +18,7 @@ from rich.console import Console
 from shim.bridge.link import Link
 from shim.channels import stdin
 from shim.commands.bridge.terminal.composer import composer
-from shim.commands.bridge.terminal.keys import PASTE_OFF, PASTE_ON, Keys
+from shim.commands.bridge.terminal.keys import PASTE_OFF, PASTE_ON, PASTE_SECONDS, Keys
 from shim.commands.bridge.terminal.talk import Talk
 from shim.commands.bridge.terminal.view import View
 from shim.commands.turn.waiting import pipe_of, woken_by
@@ -25,6 +26,8 @@ from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 from shim.story.terminal.paper import REFRESH_SECONDS
 
 CHUNK_BYTES = 64 * 1024
+BURST_SECONDS = 0.02  # between two pieces of a paste without marks: far less than between two keys
+BURST_BYTES = 1024 * 1024  # of such a paste that are read before any of it is obeyed
 LINES = 1000  # of a script that wait; the rest waits in its pipe
 PATIENCE_SECONDS = 30.0  # for the host's answers once a script has said all
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
@@ -51,6 +54,7 @@ class Seat:
         self._reads = talk is not None
         self._stdin_waits = talk is not None and stdin.waits(0)
         self._ended = 0.0  # when a script had said all
+        self._typed_at = 0.0  # when the last bytes came from stdin
 
     def serve(self, link: Link) -> End:
         """Serve until it ends; the host can be another one the next time."""
@@ -116,9 +120,24 @@ class Seat:
                 selector.register(0, selectors.EVENT_READ)
             else:
                 selector.unregister(0)
+        ready = {key.fileobj for key, _ in selector.select(self._find_timeout())}
+        if self._keys.is_pasting and 0 not in ready:
+            self._end_silent_paste()
+        return ready
+
+    def _find_timeout(self) -> float | None:
+        """Return the seconds until something that moves has to be drawn, or a wait is over; None for no limit."""
         moves = self._live and (self.view.busy or (self.talk is not None and self.talk.waits))
-        seconds = REFRESH_SECONDS if moves else PATIENCE_SECONDS if self._ended else None
-        return {key.fileobj for key, _ in selector.select(seconds)}
+        if moves:
+            return REFRESH_SECONDS
+        if self._keys.is_pasting:
+            return PASTE_SECONDS
+        return PATIENCE_SECONDS if self._ended else None
+
+    def _end_silent_paste(self) -> None:
+        """End a paste without its end mark after PASTE_SECONDS of silence."""
+        if self.talk is not None and time.monotonic() - self._typed_at >= PASTE_SECONDS:
+            self.talk.press(self._keys.end_paste())
 
     def _typed(self) -> None:
         """Keys, or lines."""
@@ -127,8 +146,9 @@ class Seat:
             chunk = os.read(0, CHUNK_BYTES)
         except OSError:  # the terminal has gone
             chunk = b""
+        self._typed_at = time.monotonic()
         if self.keyed and chunk:
-            self.talk.press(self._keys.feed(chunk))
+            self.talk.press(self._keys.feed(_read_burst(chunk)))
             return
         for line in self._splitter.feed(chunk) if chunk else self._splitter.close():
             self._lines.append(line.decode("utf-8", "replace"))
@@ -151,6 +171,37 @@ class Seat:
         return self.talk is not None and self.talk.left
 
 
+def _read_burst(chunk: bytes) -> bytes:
+    """Return a chunk of keys, with what follows it without a pause if it has several characters and a line's end.
+
+    A paste without paste marks comes in pieces. What a person types comes one key at a time, and waits for nothing.
+    """
+    while 1 < len(chunk) < BURST_BYTES and b"\r" in chunk and select.select([0], [], [], BURST_SECONDS)[0]:
+        try:
+            more = os.read(0, CHUNK_BYTES)
+        except OSError:
+            more = b""
+        if not more:
+            break
+        chunk += more
+    return chunk
+
+
+def set_terminal(descriptor: int, settings: list[Any]) -> None:
+    """Set a terminal's attributes.
+
+    A process in the background is stopped here until it is brought to the foreground; the signal of that interrupts
+    the call, which Python does not repeat by itself.
+    """
+    while True:
+        try:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+            return
+        except termios.error as error:
+            if error.args[0] != errno.EINTR:
+                raise
+
+
 @contextmanager
 def every_key(descriptor: int) -> Iterator[list[Any]]:
     """Have a terminal hand over every key at once, Ctrl-C too, and show none of them. Its settings come back behind."""
@@ -161,7 +212,7 @@ def every_key(descriptor: int) -> Iterator[list[Any]]:
     finally:
         sys.stdout.write(PASTE_OFF)
         sys.stdout.flush()
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+        set_terminal(descriptor, settings)
 
 
 def _hand_over_keys(descriptor: int, settings: list[Any]) -> None:
@@ -170,7 +221,7 @@ def _hand_over_keys(descriptor: int, settings: list[Any]) -> None:
     wanted[0] &= ~(termios.ICRNL | termios.IXON)
     wanted[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
     wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
-    termios.tcsetattr(descriptor, termios.TCSADRAIN, wanted)
+    set_terminal(descriptor, wanted)
     sys.stdout.write(PASTE_ON)
     sys.stdout.flush()
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from shim.channels.stamps import fresh_uuid
 from shim.commands.bridge.terminal import keys
-from shim.commands.bridge.terminal.asking import Asking, Decision
+from shim.commands.bridge.terminal.asking import LINES, Asking, Decision
 from shim.commands.bridge.terminal.keys import Editor, Text
 from shim.commands.bridge.terminal.view import View
 from shim.core.reading.bounded import Bounded
@@ -113,8 +113,21 @@ class Talk:
             if decision is not None:
                 self.answer(decision)
                 return
+        if self._is_answer_line(pressed):
+            self.view.said("✗ nothing was answered: press the key of the answer alone, without Enter")
+            return
         for key in pressed:
             self._key(key)
+
+    def _is_answer_line(self, pressed: list[str]) -> bool:
+        """Return whether these keys are an answer's word and Enter at once, while a question is open.
+
+        They came in one read, so nobody saw the question between them. They are neither an answer nor a message.
+        """
+        is_open = bool(self.asking.keys()) and self.asking.identity != self._answered
+        if not is_open or self.composing or self.editor.text or pressed[1:] != [keys.ENTER]:
+            return False
+        return isinstance(pressed[0], Text) and pressed[0].strip().lower() in LINES
 
     def _key(self, key: str) -> None:
         if key == keys.CTRL_C:

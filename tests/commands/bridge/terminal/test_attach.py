@@ -3,13 +3,17 @@
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
+import sys
 
 import pytest
-from box import ndjson
+from box import PATIENCE, ndjson
 from hosting import until
 from showing import SGR
-from terminal import CTRL_C, CTRL_D
+from support import ROOT
+from terminal import CTRL_C, CTRL_D, on_terminal
 
 from tests.conversation.test_two_way import CANCELLED, INIT, TURN, asks, calls, result, returns, says
 
@@ -46,6 +50,60 @@ def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(session, attached, 
         terminal.until("> x")
         terminal.type("\x7f" + CTRL_Z)
         assert terminal.end() == 0 and terminal.clean
+
+
+def test_a_paste_without_its_end_mark_does_not_deafen_the_terminal(session, attached, monkeypatch):
+    one = session(["hear", "go"], TURN)
+    with attached(one) as terminal:
+        terminal.until("✓ done")
+        terminal.type("\x1b[200~lost")
+        terminal.until("> lost")  # after PASTE_SECONDS of silence
+        terminal.type(CTRL_C)
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0 and terminal.clean
+
+
+def test_four_lines_that_are_pasted_without_marks_are_one_message(session, attached, hosts):
+    one = session(["hear", "go"], TURN, ["hear", "one"], TURN)
+    with hosts.link(one, role="watch") as watcher, attached(one) as terminal:
+        terminal.until("✓ done")
+        terminal.type("one\rtwo\rthree\rfour\r")
+        replayed = until_prompt(watcher, "one")
+        assert replayed == "one\ntwo\nthree\nfour"
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="job control needs a shell that has it")
+def test_a_terminal_that_is_attached_in_the_background_continues_in_the_foreground(session, hosts):
+    one = session(["hear", "go"], TURN)
+    command = shlex.join([sys.executable, "-m", "shim", "claude", "attach", one.id])
+    env = hosts.environment | {"PS1": "ready> ", "PYTHONPATH": str(ROOT)}
+    shell = ["bash", "--norc", "--noprofile", "-i"]
+    with on_terminal(shell, env=env, cwd=str(hosts.cwd), patience=2 * PATIENCE) as terminal:
+        terminal.until("ready> ")
+        terminal.type(f"{command} &\n")
+        terminal.type("until jobs | grep Stopped; do sleep 0.1; done; echo it is $((40 + 2))\n")
+        terminal.until("it is 42")
+        assert "Traceback" not in terminal.plain
+        terminal.type("fg\n")
+        terminal.until("Hello.")
+        terminal.until("Ctrl-D leaves")
+        terminal.type(CTRL_D)
+        terminal.until("the session goes on")
+        terminal.until("ready> ")
+        assert "Traceback" not in terminal.plain
+        terminal.type("exit\n")
+        terminal.end()
+
+
+def until_prompt(link, beginning):
+    """Return the first message of a person that begins so, as the session repeats it."""
+    while True:
+        line = until(link, "line")["line"]
+        content = line.get("message", {}).get("content")
+        if line.get("type") == "user" and line.get("isReplay") and str(content).startswith(beginning):
+            return content
 
 
 @pytest.mark.parametrize(("key", "behaviour"), [("y", "allow"), ("n", "deny"), ("a", "allow")])

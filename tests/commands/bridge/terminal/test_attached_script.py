@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,6 +15,7 @@ from box import PATIENCE, SHIM, ndjson, start_shim
 from hosting import until
 from terminal import on_terminal
 
+from shim.story.terminal.sums import SHORTEST
 from tests.commands.bridge.terminal.test_attach import CTRL_Z, ENDED, QUESTION
 from tests.conversation.test_two_way import CANCELLED, INIT, TURN, result, says
 
@@ -140,6 +142,16 @@ def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, s
         assert ended.returncode == 0
 
 
+def test_a_closed_stdin_is_refused_with_a_sentence(session, hosts):
+    one = session(["hear", "go"], TURN)
+    done(hosts, one)
+    ended = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *SHIM, "claude", "attach", one.id], capture_output=True, text=True,
+        env=hosts.environment, cwd=hosts.cwd, timeout=2 * PATIENCE, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1 and "stdin is closed" in ended.stderr and "Traceback" not in ended.stderr
+
+
 def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
     one = session(["hear", "go"], TURN)
     done(hosts, one)
@@ -193,8 +205,11 @@ def test_who_watches_sees_all_and_drives_nothing(session, hosts, started):
         read_to(process, "? may it run Bash touch x")
         assert hosts.now(one).facts["status"] == "waiting"
         with hosts.link(one, client="the page") as page:
-            question = until(page, "question")["question"]
-            page.say({"kind": "answer", "id": "1", "question": question, "decision": {"behavior": "deny"}})
+            question = until(page, "question")
+            while time.time() < question["at"] / 1000 + 2 * SHORTEST:  # a shorter session has no sums
+                time.sleep(SHORTEST / 10)
+            answer = {"kind": "answer", "question": question["question"], "decision": {"behavior": "deny"}}
+            page.say({"id": "1", **answer})
         assert "→ denied by the page after" in read_to(process, "⊘ ended with 1 denied call")
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=PATIENCE)

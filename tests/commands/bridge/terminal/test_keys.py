@@ -53,6 +53,30 @@ def test_a_paste_is_text_wherever_it_is_cut_and_obeys_nothing(cut):
     assert all(isinstance(key, Text) for key in pressed(data[:cut], data[cut:]))
 
 
+def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
+    terminal = Keys()
+    assert terminal.feed(b"\x1b[200~lost") == [] and terminal.is_pasting
+    assert terminal.feed(b"\x03") == ["lost", keys.CTRL_C] and not terminal.is_pasting
+    terminal.feed(b"\x1b[200~one\r\ntwo")
+    assert terminal.end_paste() == ["one\ntwo"]
+    assert terminal.feed(b"x") == ["x"] and terminal.end_paste() == []
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"one\rtwo\rthree\rfour\r", ["one\ntwo\nthree\nfour", keys.ENTER]),
+        (b"one\rtwo", ["one\ntwo"]),
+        (b"\rone", ["\none"]),
+        (b"one\n\ttwo\rthree", ["one\n\ttwo\nthree"]),
+        (b"one\r", ["one", keys.ENTER]),
+        (b"one\r\x1b[Atwo", ["one", keys.ENTER, keys.UP, "two"]),
+    ],
+)
+def test_lines_that_come_at_once_are_one_paste(data, expected):
+    assert pressed(data) == expected
+
+
 def test_a_paste_that_never_ends_is_bounded_and_still_ends(monkeypatch):
     monkeypatch.setattr(keys, "PASTE_CHARACTERS", 10)
     assert pressed(b"\x1b[200~" + b"x" * 50, b"y" * 50 + b"\x1b[20", b"1~z") == ["x" * 10, "z"]

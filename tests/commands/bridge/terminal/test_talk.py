@@ -165,6 +165,16 @@ def test_words_answer_nothing(sitting, keys):
     assert sitting.answers == []
 
 
+@pytest.mark.parametrize("typed", ["y\r", "yes\r", "n\r", "1\r", "allow\r"])
+def test_an_answer_and_enter_in_one_read_are_neither_an_answer_nor_a_message(sitting, typed):
+    sitting.ask("Bash", command="ls")
+    sitting.press(typed)
+    assert sitting.said == [] and "✗ nothing was answered" in sitting.shown
+    assert sitting.talk.editor.text == ""
+    sitting.press("y")
+    assert sitting.answers != []
+
+
 def test_a_message_is_said_while_a_question_is_open_and_answers_nothing(sitting):
     sitting.ask("Bash", command="ls")
     sitting.press("\t", "yes", "\r")
