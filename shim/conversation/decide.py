@@ -16,6 +16,7 @@ from shim.conversation.drivers.setup import Setup, model_told
 from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
+    can_change_mode,
     check_session,
     checked,
     driven,
@@ -122,7 +123,7 @@ class Start:
         if self.listing.several:
             invocation = self._settle(invocation)
         self.vendor = (
-            self.listing.first(mode_of(invocation))
+            self.listing.first("" if can_change_mode(invocation) and not launches.dry else mode_of(invocation))
             if self._played is None
             else self._stand_in(self._played, invocation)
         )
@@ -189,17 +190,24 @@ class Start:
             error.vendor, error.tried = self.vendor.name, tuple(self.listing.skipped)
             raise
 
-    def plan(self) -> "tuple[Launcher, Plan]":
-        """The first child, which is not started, and what would start it. ShimError where no turn can begin."""
+    def plan(self, *, allow_mode_change: bool = False) -> "tuple[Launcher, Plan]":
+        """The first child, which is not started, and what would start it. ShimError where no turn can begin.
+
+        With `allow_mode_change` a mode that the vendor lacks is no reason to refuse: the frontend can choose another
+        one before its first message.
+        """
         launcher, streams = self._prepared(), self.invocation.streams.input_format == "stream-json"
         stays = self._listens(self.vendor) if streams or self._questions(launcher.policy.ruled) else False
         passes = streams and self.vendor.passthrough and not self.listing.translated
+        if allow_mode_change and self.mode not in self.vendor.modes:
+            launcher.facts.mode = "default"
         return launcher, launcher.plan(self.invocation.prompt or "(the prompt)", listens=stays or passes)
 
     def _prepared(self) -> Launcher:
         """What starts the children, once it is certain that there may be one."""
         self.vendor = self._driven(self.vendor)
-        self.vendor.mode_arguments(self.mode)
+        if not can_change_mode(self.invocation):
+            self.vendor.mode_arguments(self.mode)
         if depth(self.environment) >= DEPTH_LIMIT:
             raise FrontendError(f"the shim was started inside itself {DEPTH_LIMIT} times", hint="check SHIM_VENDOR")
         if self.listing.several or not self.vendor.passthrough:

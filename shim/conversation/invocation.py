@@ -87,6 +87,15 @@ def mode_of(invocation: Invocation) -> str:
     return permission_mode(invocation.permissions.permission_mode, skip=invocation.permissions.skip_permissions)
 
 
+def can_change_mode(invocation: Invocation) -> bool:
+    """Return whether the frontend can choose another permission mode before its first message.
+
+    claude-agent-acp starts every session with `--permission-mode=auto`, learns from the answer to `initialize` that the
+    vendor has no such mode, and asks for `default`. The first turn refuses a mode that the vendor still lacks.
+    """
+    return invocation.streams.input_format == "stream-json"
+
+
 def under(invocation: Invocation, settled: Settled) -> Invocation:
     """The invocation under what Claude's settings files say of the mode and of folders. A flag goes before them.
 

@@ -83,7 +83,7 @@ def find_recorded(
         speaks=recorded.speaks if listens else "",
         modes=dict.fromkeys((*MODES, *recorded.modes), ()),
         unattended=False,
-        abilities=recorded.abilities._replace(resumes=True),
+        abilities=recorded.abilities._replace(resumes=True, auto_mode="auto" in recorded.modes),
         program=recorded.program._replace(
             bundled="shim.recording.replay", two_way=None, variants=(), probe=None, plays=recorded.name, place=place
         ),

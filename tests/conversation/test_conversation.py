@@ -329,6 +329,45 @@ def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
     assert status["permissionMode"] == "plan" and status["session_id"] == first["session_id"]
 
 
+@pytest.mark.parametrize("vendor", ["pi", "cursor", "acai", "codex", "gemini", "vibe", "kimi"])
+def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_before(box, converse, vendor):
+    """As claude-agent-acp starts: with `--permission-mode=auto`, and then it asks what each model supports."""
+    trap = box.program("trap", f"touch {box.path}/started\n")
+    done = converse(trap, request("i", "initialize"), user("hi"), flags=["--permission-mode=auto"], SHIM_VENDOR=vendor)
+    opened = responses(done)["i"]["response"]
+    assert [model["supportsAutoMode"] for model in opened["models"]] == [False] * len(opened["models"])
+    assert opened["current_permission_mode"] == "auto"
+    assert kinds(done) == ["control_response", "init", "result"] and done.status == 1
+    assert causes(done) == ["refused"]
+    assert f"{vendor} has no way to honour the permission mode auto" in results(done)[0]["errors"][0]
+    assert not (box.path / "started").exists()
+
+
+def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(box, converse):
+    child = box.prints("standin", "acai/2026-04-text")
+    changed = request("p", "set_permission_mode", mode="default")
+    lines = request("i", "initialize"), changed, user("hi")
+    done = converse(child, *lines, flags=["--permission-mode=auto"], SHIM_VENDOR="acai")
+    assert (done.status, causes(done)) == (0, ["clean"])
+    assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == ["default"]
+
+
+def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, talk):
+    child = box.prints("standin", "acai/2026-04-text")
+    with talk(child, "--permission-mode=auto", SHIM_VENDOR="acai") as running:
+        running.say(user("one"))
+        running.read_until(b'"type":"result"')
+        running.say(request("p", "set_permission_mode", mode="default"), user("two"))
+        done = running.hang_up()
+    assert causes(done) == ["refused", "clean"]
+
+
+def test_a_model_of_a_vendor_that_has_the_mode_auto_supports_it(box, converse):
+    done = converse(box.fake(["out", IDLE]), request("i", "initialize"), request("l", "list_models"))
+    for answer in responses(done).values():
+        assert all(model["supportsAutoMode"] is True for model in answer["response"]["models"])
+
+
 def test_a_message_is_not_changed_by_a_mode_that_was_set_after_it(box, converse):
     done = converse(box.fake(["out", IDLE]), user("one"), request("p", "set_permission_mode", mode="plan"), user("two"))
     inits = [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"]

@@ -17,7 +17,7 @@ from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
 from shim.conversation.drivers.dry_launcher import DryLauncher
-from shim.conversation.invocation import going_on, played, prompts
+from shim.conversation.invocation import can_change_mode, going_on, played, prompts
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.words import beginning_words, conversation_words
 from shim.core.dialects import DIALECTS
@@ -217,14 +217,15 @@ class Attached:
         streams = invocation.with_flags(
             input_format="stream-json", output_format="stream-json", verbose=True, permission_prompt_tool="stdio"
         )
+        changes = can_change_mode(self._invocation)
         try:
             begun = Start(streams, self._installed, self._arguments, launches=DryLauncher)
-            begun.plan()
+            begun.plan(allow_mode_change=changes)
             return begun, True
         except FrontendError:  # maybe of a vendor that asks nobody
             streams = streams.with_flags(permission_prompt_tool=self._invocation.permissions.permission_prompt_tool)
             begun = Start(streams, self._installed, self._arguments, launches=DryLauncher)
-            begun.plan()
+            begun.plan(allow_mode_change=changes)
             return begun, False
 
 

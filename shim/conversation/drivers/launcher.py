@@ -393,4 +393,5 @@ def serving(vendor: Vendor, *, name: str = "", listens: bool) -> Serving:
         takes_effort=vendor.abilities.takes_effort,
         asks_all=bool(vendor.program.plays) or vendor.enforcement.own,
         servers=vendor.abilities.servers,
+        auto_mode=vendor.abilities.auto_mode and "auto" in vendor.modes,
     )

@@ -52,7 +52,8 @@ class VendorList:
     def first(self, mode: str) -> Vendor:
         """The first vendor that can start in a permission mode; the last vendor where none can.
 
-        The turn of that last vendor says why it cannot start either.
+        With mode "" the modes are not compared: the frontend can still choose another one. The turn of the last vendor
+        says why that one cannot start either.
         """
         while len(self.left) > 1:
             vendor = find(self.left[0], flat=True)
@@ -69,7 +70,8 @@ class VendorList:
 
     def _able(self, vendor: Vendor, mode: str) -> None:
         """VendorError or ModeError where it is certain already that a vendor cannot start."""
-        vendor.mode_arguments(mode)
+        if mode:
+            vendor.mode_arguments(mode)
         self.interactive(vendor)
         own = self._settings.of(vendor.name)
         find_launcher(own.launcher, self._environment, self._cwd)

@@ -52,6 +52,7 @@ class Serving(NamedTuple):
     asks_all      no mode spares one of its questions, only a rule does: it asks by Claude's rules, or did so once, in a
                   recording
     servers       it takes MCP servers
+    auto_mode     its models can decide by themselves what may run (the mode auto)
     """
 
     vendor: str
@@ -62,6 +63,7 @@ class Serving(NamedTuple):
     takes_effort: bool = False
     asks_all: bool = False
     servers: bool = False
+    auto_mode: bool = False
 
 
 class NoServers(tuple[()]):
@@ -260,5 +262,7 @@ class Facts:
         for name in dict.fromkeys(names):
             if name != DEFAULT and (model := self.rules.told(name)):
                 listed.append({"value": name, "displayName": name, "description": f"{model} through {self.vendor}"})
-        tries = {"supportsEffort": True, "supportedEffortLevels": list(LEVELS)} if self.serving.takes_effort else {}
-        return [one | tries for one in listed]
+        abilities: dict[str, Any] = {"supportsAutoMode": self.serving.auto_mode}
+        if self.serving.takes_effort:
+            abilities |= {"supportsEffort": True, "supportedEffortLevels": list(LEVELS)}
+        return [model | abilities for model in listed]

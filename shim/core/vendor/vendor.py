@@ -59,6 +59,8 @@ class Abilities(NamedTuple):
     retracts      it may say a reply again that was cut
     servers       it takes MCP servers (`--mcp-config`)
     commands      among them those that are commands, as our relays to servers in the frontend's process are
+    auto_mode     its models can decide what may run, if it has the mode auto; a recording is played in every mode, and
+                  can do what its vendor could
     """
 
     streams: bool = False
@@ -72,6 +74,7 @@ class Abilities(NamedTuple):
     retracts: bool = False
     servers: bool = False
     commands: bool = True
+    auto_mode: bool = True
 
 
 class Enforcement(NamedTuple):

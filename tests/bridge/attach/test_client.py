@@ -249,6 +249,18 @@ def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(livin
     assert living.sessions() == []
 
 
+def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(living):
+    """As claude-agent-acp does: it starts with `--permission-mode=auto`, and asks which model supports it."""
+    with talk(living, "--permission-mode=auto", **BRIDGE, SHIM_VENDOR="cursor") as running:
+        running.say(request("i", "initialize"))
+        assert b'"supportsAutoMode":false' in running.read_until(b'"request_id":"i"')
+        running.say(request("p", "set_permission_mode", mode="plan"))
+        running.read_until(b'"permissionMode":"plan"')
+        done = running.hang_up()
+    assert done.status == 0
+    assert len(living.sessions()) == 1
+
+
 @pytest.mark.parametrize(
     ("flags", "environment"),
     [((), {"SHIM_BIN": "/nowhere/qwen"}), (("--resume", U), {})],

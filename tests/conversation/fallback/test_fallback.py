@@ -367,6 +367,22 @@ def vendors(done):
     return [line["shim"]["vendor"] for line in done.lines if line.get("subtype") == "init" or line["type"] == "result"]
 
 
+def test_a_vendor_that_lacks_the_first_mode_answers_if_the_frontend_chooses_another_in_time(several):
+    several.settings("ant", "demo", "bee")
+    several.answers("ant", "bee")
+    lines = control("1", "initialize"), control("2", "set_permission_mode", mode="default"), user("one")
+    done = converse(several, *lines, flags=["--permission-mode=auto"])
+    assert vendors(done) == ["ant", "ant"]
+
+
+def test_the_next_vendor_answers_a_message_in_a_mode_that_the_first_one_lacks(several):
+    several.settings("ant", "demo", "bee")
+    several.answers("ant", "bee")
+    done = converse(several, control("1", "initialize"), user("one"), flags=["--permission-mode=auto"])
+    assert (vendors(done), tried(done.result)) == (["demo", "demo"], [("ant", "refused")])
+    assert not several.recording("ant").exists()
+
+
 def test_a_conversation_stays_with_the_one_that_answered(several):
     several.prints("ant", UNAUTHORIZED, code=1)
     several.answers("bee")
