@@ -206,6 +206,7 @@ class PiTalkTranslator(PiTranslator):
             name, arguments = translate(TOOLS, own, given)
             if own in TOOLS:
                 arguments = absolute(arguments, self._cwd)
+            announced = name, arguments
             if self._foreign(own, asked.get("replaced"), name, arguments):
                 own = name = f"{FOREIGN}{own}"
                 arguments = translate({}, own, given)[1]
@@ -216,7 +217,7 @@ class PiTalkTranslator(PiTranslator):
         if not self.link.question(identity):
             self._refuse(identity)
             return
-        self.turn.permission(identity, call, name, arguments, (own, given))
+        self.turn.permission(identity, call, name, arguments, (own, given), announced=announced)
 
     def _foreign(self, own: str, replaced: object, name: str, arguments: Arguments) -> bool:
         """Whether an extension's tool is called like one of Claude's, so that a mode or a rule would allow it as that.

@@ -14,6 +14,7 @@ from shim.core.turn.terms import NAME_CHARACTERS
 
 STREAM = "stream"  # the source of a call whose vendor announces each call once
 QUESTION = "question"  # the source of a call that a vendor asks about
+UPDATE = "update"  # the source of arguments that replace those of an open call
 SOURCES = 8  # of one call; no vendor announces a call in so many kinds of events
 DIGEST_BYTES = 8  # of an id that is too long: enough to tell the ids of one turn apart
 
@@ -67,7 +68,7 @@ class Announcement:
 
     def note(self, source: str, arguments: object) -> None:
         """Remember that this source announced the call, too."""
-        if len(self.arguments) < SOURCES:
+        if len(self.arguments) < SOURCES or source in self.arguments:
             self.arguments[source] = fingerprint(arguments) if arguments else {}
 
 

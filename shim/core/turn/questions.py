@@ -30,7 +30,15 @@ class Questions:
         self._requests: set[str] = set()
 
     def permission(
-        self, request: str, identity: str, name: str, arguments: Mapping[str, Any], own: tuple[str, Mapping[str, Any]]
+        self,
+        request: str,
+        identity: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        own: tuple[str, Mapping[str, Any]],
+        *,
+        announced: tuple[str, Mapping[str, Any]] | None = None,
+        is_unique: bool = False,
     ) -> None:
         """The vendor asks whether a call may run; `own` are its own name and arguments of it.
 
@@ -42,10 +50,15 @@ class Questions:
             self._account.repaired("question_left_out", identity)
             return
         arguments = self._exact.value(arguments)
-        key = self._calls.table.find(identity, name, arguments, QUESTION)
+        table = self._calls.table
+        known = announced or (name, arguments)
+        key = next(iter(table.list_keys(identity)), None) if is_unique else table.find(identity, *known, QUESTION)
         refusal = self._unaskable(request, key, name)
         if not refusal:
-            key = self._calls.tool_use(identity, name, arguments, source=QUESTION)
+            if key in self._calls.open:
+                table.note(key, QUESTION, arguments)
+            else:
+                key = self._calls.tool_use(identity, name, arguments, source=QUESTION)
             if self._machine.state is CLOSED or key not in self._calls.open:
                 refusal = TURN_OVER
         said_as = self._calls.open[key][0] if key in self._calls.open else identity

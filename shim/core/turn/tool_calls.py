@@ -11,7 +11,7 @@ from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, as_content, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
 from shim.core.turn.machine import CLOSED, MESSAGE, READY, Machine
-from shim.core.turn.open_calls import QUESTION, STREAM, Announcement, OpenCalls, fingerprint, read_id
+from shim.core.turn.open_calls import QUESTION, STREAM, UPDATE, Announcement, OpenCalls, fingerprint, read_id
 from shim.core.turn.outcome import MAX_TURNS, End
 from shim.core.turn.reply import Reply
 from shim.core.turn.terms import NAME_CHARACTERS, SEEN_IDS, Conversation, Pen, Terms
@@ -237,6 +237,12 @@ class ToolCalls:
         elif self._early and (early := self._early.take(identity)) is not None:
             self.tool_result(key, *early)
         return key
+
+    def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """An open call has other arguments than it was announced with."""
+        key = self._find_call(read_id(identity), None, None)
+        if key is not None:
+            self._repeated(key, name, self._exact.value(arguments), UPDATE)
 
     def tool_result(
         self,

@@ -223,6 +223,10 @@ class Turn:
         """Return the open call that a result with this id (and name and arguments, if known) would belong to."""
         return self.calls.find_call(identity, name, arguments)
 
+    def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """An open call has other arguments than it was announced with: they must be allowed, too."""
+        self.calls.update_call(identity, name, arguments)
+
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
         self.calls.fill_results(content)
@@ -235,10 +239,22 @@ class Turn:
         self.questions.denials.add(self.questions.denials.resolve_id(identity, name, arguments), name, arguments)
 
     def permission(
-        self, request: str, identity: str, name: str, arguments: Mapping[str, Any], own: tuple[str, Mapping[str, Any]]
+        self,
+        request: str,
+        identity: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        own: tuple[str, Mapping[str, Any]],
+        *,
+        announced: tuple[str, Mapping[str, Any]] | None = None,
+        is_unique: bool = False,
     ) -> None:
-        """The vendor asks whether a call may run; `own` are its own name and arguments of it."""
-        self.questions.permission(request, identity, name, arguments, own)
+        """The vendor asks whether a call may run; `own` are its own name and arguments of it.
+
+        A question about an open call may show it with another name: `announced` are the name and arguments that the
+        call was announced with. `is_unique`: the adapter gives each open call an id of its own.
+        """
+        self.questions.permission(request, identity, name, arguments, own, announced=announced, is_unique=is_unique)
 
     def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
         """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13)."""

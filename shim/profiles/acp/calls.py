@@ -65,7 +65,8 @@ class Call:
     """What was said so far of one call. `begun` is how often it began: more than once, it may be another one by now."""
 
     def __init__(self, identity: str, form: Form) -> None:
-        self.identity = identity
+        self.identity = identity  # unlike that of any other open call
+        self.agent_id = identity  # several open calls may have it
         self.own = ""
         self.kind = ""
         self.title = ""
@@ -75,6 +76,8 @@ class Call:
         self.raw_output: Any = None
         self.places: list[str] = []
         self.said = False
+        self.asked_input: dict[str, Any] | None = None  # what the first question about it showed
+        self.is_running = False
         self.begun = 0
         self._place: object = None  # what a question names beside the call
         self._form = form

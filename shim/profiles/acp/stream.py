@@ -15,6 +15,7 @@ from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tool, Tools
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.acp.bill import Bill
+from shim.profiles.acp.call_list import CallList
 from shim.profiles.acp.calls import (
     Call,
     Form,
@@ -32,8 +33,6 @@ from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
 from shim.profiles.rpc.form import questions
 from shim.profiles.rpc.peer import METHOD_NOT_FOUND, Heard, in_words, table
 
-CALLS = 1000  # of a turn that are not over; the oldest is forgotten
-ENDED_CALLS = 1000  # of a turn, whose ids are remembered
 ITEMS = ("content", "diff")  # kinds of a call's content that are shown: a diff is in the arguments of its call
 FAILURES = ("failed", "cancelled")  # states of a call
 LIMITS = {"max_turn_requests": "error_max_turns"}
@@ -58,8 +57,7 @@ class AcpTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False, link: Link | None = None) -> None:
         super().__init__(turn, partial=partial)
         self.link = link or Link()
-        self._calls: dict[str, Call] = {}
-        self._ended_calls: dict[str, None] = {}
+        self._calls = CallList(self.form)
         self._bill = Bill(of_session=self.counts_session)
         self._end: Mapping[str, Any] | None = None  # of a turn that is over if the agent is silent now
         self._plan: object = None
@@ -95,7 +93,6 @@ class AcpTranslator(Translator):
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
         self._calls.clear()
-        self._ended_calls.clear()
         self._upserts.clear()
         self._server_names = None
         self.link.work.end()
@@ -218,6 +215,7 @@ class AcpTranslator(Translator):
         for identity in self.link.refused:
             if identity in self.turn.open:
                 self.turn.tool_result(identity, "", True)
+                self._calls.end_by_id(identity)
         self.link.refused.clear()
 
     @property
@@ -251,45 +249,39 @@ class AcpTranslator(Translator):
             self.turn.compacted("auto", self._bill.used)
 
     def _call(self, update: Event) -> None:
-        identity, status = str(update["toolCallId"]), update.get("status")
+        status = update.get("status")
         over = status in ("completed", *FAILURES)
         if update["sessionUpdate"] == "tool_call":
-            self._ended_calls.pop(identity, None)  # another call may have the id of one that is over
-        elif identity in self._ended_calls:
+            call = self._calls.begin(update, self._create_id)
+        elif self._calls.has_ended(update):
             if over:
-                self.account.repaired("second_tool_result", identity)
+                self.account.repaired("second_tool_result", str(update.get("toolCallId")))
             return
-        call = self._gathered(identity)
+        else:
+            call = self._calls.find(update, self._create_id)
+        before = call.input
         if self._by_id:
             patched(call, update)
         call.hear(update)
+        if call.said and call.input is not before and call.input != before:
+            self.turn.update_call(call.identity, *self._words(call))
         if call.told or over or (status == "in_progress" and not self.form.content):
             self._say(call)
         if over:
             failed = status in FAILURES or exit_code(call.raw_output) != 0 or self._upserts.failed(call)
             self.turn.tool_result(call.identity, self._returned(call), failed)
-            self._end_call(call.identity)
+            self._calls.end(call)
+            self.link.over(call.identity)
 
-    def _end_call(self, identity: str) -> None:
-        self._calls.pop(identity, None)
-        self.link.over(identity)
-        if len(self._ended_calls) >= ENDED_CALLS:
-            self._ended_calls.pop(next(iter(self._ended_calls)))
-        self._ended_calls[identity] = None
+    def _create_id(self, agent_id: str) -> str:
+        """Another id for a call whose id is taken, or that has none."""
+        return self.turn.conversation.mint(agent_id) if agent_id else self.turn.pen.new_uuid()
 
     def _content(self, update: Event) -> None:
         """One more piece of a call's content."""
-        call = self._gathered(str(update["toolCallId"]))
+        call = self._calls.find(update, self._create_id)
         if len(call.output) < CONTENTS:
             call.output = call.content = [*call.output, update["content"]]
-
-    def _gathered(self, identity: str) -> Call:
-        call = self._calls.get(identity)
-        if call is None:
-            if len(self._calls) >= CALLS:
-                self._calls.pop(next(iter(self._calls)))
-            call = self._calls[identity] = Call(identity, self.form)
-        return call
 
     def _say(self, call: Call) -> None:
         if not call.said:
@@ -382,9 +374,8 @@ class AcpTranslator(Translator):
             self.turn.unknown("session/request_permission", params)
             self.link.reply(identity, result=CANCELLED)
             return
-        self._ended_calls.pop(str(subject.call["toolCallId"]), None)
-        call = self._gathered(str(subject.call["toolCallId"]))
-        if self.form.content and call.begun > 1:  # the input may be that of another call
+        call = self._calls.find_asked(subject.call, self._create_id)
+        if call is None or (self.form.content and call.begun > 1):  # the input may be that of another call
             self.link.reply(identity, result=CANCELLED)
             return
         judged = (Call(call.identity, self.form) if subject.whole else call).asked(subject.call)
@@ -392,7 +383,9 @@ class AcpTranslator(Translator):
         request = self.link.question(identity, call.identity, params.get("options"), dump(words).decode())
         if request is not None:
             call.said = True
-            self.turn.permission(request, call.identity, *words, (judged.own, judged.input))
+            call.asked_input = judged.input if call.asked_input is None else call.asked_input
+            own = judged.own, judged.input
+            self.turn.permission(request, call.identity, *words, own, is_unique=True)
 
     # -- answers --------------------------------------------------------------------------------------------
 

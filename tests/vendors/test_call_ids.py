@@ -1,0 +1,354 @@
+"""Every adapter keeps calls apart that have one id, or none: both are announced, and each has its result."""
+
+import json
+from typing import Any
+
+import acp_agent
+import codex_agent
+import pi_agent
+import pytest
+from ruling import judge
+from support import STABLE_IDENTITY, parse, terms_of
+
+from shim.core.claude.pen import TERMINATORS, ClaudePen
+from shim.core.turn.outcome import Exit
+from shim.core.vendor.commands import Ask
+from shim.core.vendor.pump import Pump
+from shim.core.vendor.translation import Translation
+from shim.vendors import find
+
+Event = dict[str, Any]
+ONE, OTHER = "ls a", "ls b"
+IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empty", "null"])
+SESSION = "44444444-4444-4444-8444-444444444444"
+
+
+def openai(identity: Any, *commands: str, name: str = "Shell") -> Event:
+    calls = [
+        {"type": "function", "id": identity, "function": {"name": name, "arguments": json.dumps({"command": command})}}
+        for command in commands
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def kimi(identity: Any) -> tuple[list[Event], list[Event]]:
+    results = [{"role": "tool", "content": text, "tool_call_id": identity} for text in ("A", "B")]
+    return [openai(identity, ONE, OTHER)], results
+
+
+def blocks(identity: Any, name: str = "Bash") -> tuple[list[Event], list[Event]]:
+    calls = [{"type": "tool_use", "id": identity, "name": name, "input": {"command": one}} for one in (ONE, OTHER)]
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": calls}
+    results = [{"type": "tool_result", "tool_use_id": identity, "content": text, "is_error": False} for text in "AB"]
+    common = {"session_id": SESSION, "parent_tool_use_id": None}
+    return (
+        [{"type": "assistant", "message": message, **common}],
+        [{"type": "user", "message": {"role": "user", "content": [block]}, **common} for block in results],
+    )
+
+
+def qwen(identity: Any) -> tuple[list[Event], list[Event]]:
+    return blocks(identity, "run_shell_command")
+
+
+def gemini(identity: Any) -> tuple[list[Event], list[Event]]:
+    calls = [
+        {"type": "tool_use", "tool_id": identity, "tool_name": "run_shell_command", "parameters": {"command": command}}
+        for command in (ONE, OTHER)
+    ]
+    return calls, [{"type": "tool_result", "tool_id": identity, "status": "success", "output": text} for text in "AB"]
+
+
+def opencode(identity: Any) -> tuple[list[Event], list[Event]]:
+    def event(command: str, text: str) -> Event:
+        state = {"status": "completed", "input": {"command": command}, "output": text, "metadata": {"exit": 0}}
+        part = {"type": "tool", "callID": identity, "tool": "bash", "state": state}
+        return {"type": "tool_use", "sessionID": "ses_1", "part": part}
+
+    return [event(ONE, "A")], [event(OTHER, "B")]
+
+
+def copilot(identity: Any) -> tuple[list[Event], list[Event]]:
+    given = [{"toolCallId": identity, "name": "bash", "arguments": {"command": one}} for one in (ONE, OTHER)]
+    said = {"type": "assistant.message", "data": {"messageId": "m", "content": "", "toolRequests": given}}
+    starts = [
+        {
+            "type": "tool.execution_start",
+            "data": {"toolCallId": identity, "toolName": "bash", "arguments": one["arguments"]},
+        }
+        for one in given
+    ]
+    ends = [
+        {
+            "type": "tool.execution_complete",
+            "data": {"toolCallId": identity, "success": True, "result": {"content": text}},
+        }
+        for text in "AB"
+    ]
+    return [said, *starts], ends
+
+
+def cake(identity: Any) -> tuple[list[Event], list[Event]]:
+    calls = [
+        {"type": "function_call", "call_id": identity, "name": "Bash", "arguments": json.dumps({"command": command})}
+        for command in (ONE, OTHER)
+    ]
+    return calls, [{"type": "function_call_output", "call_id": identity, "output": text} for text in "AB"]
+
+
+def cursor(identity: Any) -> tuple[list[Event], list[Event]]:
+    def event(subtype: str, command: str, **more: Any) -> Event:
+        body = {"args": {"command": command}, **more}
+        return {"type": "tool_call", "subtype": subtype, "call_id": identity, "tool_call": {"shellToolCall": body}}
+
+    done = [{"success": {"stdout": text, "exitCode": 0}} for text in "AB"]
+    ends = [event("completed", one, result=result) for one, result in zip((ONE, OTHER), done, strict=True)]
+    return [event("started", ONE), event("started", OTHER)], ends
+
+
+def pi(identity: Any) -> tuple[list[Event], list[Event]]:
+    calls = [
+        {"type": "toolCall", "id": identity, "name": "bash", "arguments": {"command": one}} for one in (ONE, OTHER)
+    ]
+    said = {"type": "message_end", "message": {"role": "assistant", "content": calls, "stopReason": "toolUse"}}
+    started: list[Event] = []
+    ended: list[Event] = []
+    for call, text in zip(calls, "AB", strict=True):
+        own = {"toolCallId": identity, "toolName": "bash"}
+        result = {"content": [{"type": "text", "text": text}]}
+        started.append({"type": "tool_execution_start", **own, "args": call["arguments"]})
+        ended.append({"type": "tool_execution_end", **own, "result": result, "isError": False})
+        ended.append({"type": "message_end", "message": {"role": "toolResult", **own, **result, "isError": False}})
+    return [said, *started], ended
+
+
+def codex(identity: Any) -> tuple[list[Event], list[Event]]:
+    items = [{"id": identity, "type": "command_execution", "command": one} for one in (ONE, OTHER)]
+    ends = [
+        {"type": "item.completed", "item": {**item, "aggregated_output": text, "exit_code": 0, "status": "completed"}}
+        for item, text in zip(items, "AB", strict=True)
+    ]
+    return [{"type": "item.started", "item": {**item, "status": "in_progress"}} for item in items], ends
+
+
+def rfc(identity: Any) -> tuple[list[Event], list[Event]]:
+    calls = openai(identity, ONE, OTHER, name="run_shell_command")
+    choice = {"index": 0, "message": calls, "finish_reason": "tool_calls"}
+    said = {"object": "chat.completion", "id": "c", "model": "m", "session_id": SESSION, "choices": [choice]}
+    results = [
+        {
+            "object": "chat.completion",
+            "choices": [{"index": 0, "message": {"role": "tool", "tool_call_id": identity, "content": text}}],
+        }
+        for text in "AB"
+    ]
+    return [said], results
+
+
+STREAMS = {
+    **{"kimi": kimi, "qwen": qwen, "gemini": gemini, "opencode": opencode, "copilot": copilot, "cake": cake},
+    **{"cursor": cursor, "pi": pi, "codex": codex, "qwen-rfc": rfc, "amp": blocks},
+}
+
+
+def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
+    pen = ClaudePen(STABLE_IDENTITY, terminator=TERMINATORS["message_stop"])
+    translation = Translation(find(vendor).translator, terms_of(vendor, **terms), pen)
+    said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
+    return parse(said + translation.close(Exit(code=0), ""))
+
+
+def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
+    """What each call was given, with its result."""
+    contents = [line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")]
+    found = [block for content in contents for block in content]
+    calls = [(block["id"], block["input"].get("command")) for block in found if block["type"] == "tool_use"]
+    assert len(dict(calls)) == len(calls), "every id is unique"
+    results = [block for block in found if block["type"] == "tool_result"]
+    return [(dict(calls)[block["tool_use_id"]], block["content"]) for block in results]
+
+
+@IDS
+@pytest.mark.parametrize("vendor", STREAMS)
+def test_both_calls_and_both_results_are_written(vendor, identity):
+    calls, results = STREAMS[vendor](identity)
+    assert pairs(run(vendor, *calls, *results)) == [(ONE, "A"), (OTHER, "B")]
+
+
+@IDS
+@pytest.mark.parametrize("vendor", STREAMS)
+def test_a_call_that_has_ended_leaves_its_id_to_another(vendor, identity):
+    calls, results = STREAMS[vendor](identity)
+    twice = [*calls, *results, *calls, *results]
+    assert pairs(run(vendor, *twice)) == [(ONE, "A"), (OTHER, "B")] * 2
+
+
+@IDS
+@pytest.mark.parametrize("vendor", STREAMS)
+def test_a_forbidden_second_call_stops_the_turn(vendor, identity):
+    """`late_denials`: the vendor asks nobody, and runs what the model calls."""
+    calls, results = STREAMS[vendor](identity)
+    forbidden = json.loads(json.dumps([calls, results]).replace(OTHER, "rm b"))
+    lines = run(vendor, *forbidden[0], *forbidden[1], judge=judge(deny=["Bash(rm:*)"]))
+    (result,) = (line for line in lines if line["type"] == "result")
+    assert result["shim"]["cause"] == "denied"
+    (denial,) = result["permission_denials"]
+    named = {
+        block["id"]: block["input"]
+        for line in lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
+    }
+    assert named[denial["tool_use_id"]] == denial["tool_input"] == {"command": "rm b"}
+
+
+# -- drivers that ask ---------------------------------------------------------------------------------------------
+
+
+def acp_call(identity: Any, command: str, **fields: Any) -> Event:
+    call = {"title": "bash", "kind": "execute", "status": "pending", "rawInput": {"command": command}}
+    return acp_agent.update("tool_call", toolCallId=identity, **call | fields)
+
+
+def acp_done(identity: Any, text: str) -> Event:
+    content = [{"type": "content", "content": {"type": "text", "text": text}}]
+    return acp_agent.update("tool_call_update", toolCallId=identity, status="completed", content=content)
+
+
+@IDS
+@pytest.mark.parametrize("vendor", ["opencode", "gemini", "copilot"])
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "asked"])
+def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announced):
+    talk = acp_agent.Talk(vendor).says(*acp_agent.ANSWERS)
+    if announced:
+        talk.says(acp_call(identity, ONE), acp_call(identity, OTHER))
+    for number, command in ((7, OTHER), (8, ONE)):
+        talk.says(acp_agent.question(number, identity, rawInput={"command": command}))
+    assert [asked.arguments.get("command") for asked in talk.asked] == [OTHER, ONE]
+    assert not any(asked.refusal for asked in talk.asked)
+    assert len({asked.call for asked in talk.asked}) == 2
+    asked_about = {asked.call: asked.arguments.get("command") for asked in talk.asked}
+    talk.answer(True)
+    talk.answer(True)
+    talk.says(acp_done(identity, "1"), acp_done(identity, "2"), acp_agent.DONE).end()
+    found = pairs(parse(talk.lines))
+    assert {command for command, _ in found} == {ONE, OTHER} and [text for _, text in found] == ["1", "2"]
+    calls = [block for line in parse(talk.lines) if line["type"] == "assistant" for block in line["message"]["content"]]
+    assert {block["id"]: block["input"]["command"] for block in calls} == asked_about
+
+
+@IDS
+def test_an_agent_of_the_protocol_that_asks_nobody(identity):
+    talk = acp_agent.Talk().says(*acp_agent.ANSWERS, acp_call(identity, ONE), acp_call(identity, OTHER))
+    talk.says(acp_done(identity, "A"), acp_done(identity, "B"), acp_call(identity, ONE), acp_done(identity, "C"))
+    talk.says(acp_agent.DONE).end()
+    assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B"), (ONE, "C")]
+
+
+def test_an_update_of_an_open_call_is_no_other_call():
+    talk = acp_agent.Talk().says(*acp_agent.ANSWERS, acp_call("c1", "ls", rawInput={}))
+    for command in ("l", "ls", "ls -l"):
+        fields = {"toolCallId": "c1", "status": "in_progress", "rawInput": {"command": command}}
+        talk.says(acp_agent.update("tool_call_update", **fields))
+    talk.says(acp_done("c1", "A"), acp_agent.DONE).end()
+    assert [text for _, text in pairs(parse(talk.lines))] == ["A"]
+
+
+def test_a_question_without_input_is_refused_if_it_may_be_about_two_calls():
+    talk = acp_agent.Talk().says(*acp_agent.ANSWERS, acp_call("c1", ONE), acp_call("c1", OTHER))
+    asked = acp_agent.question(7, "c1")
+    del asked["params"]["toolCall"]["rawInput"]
+    assert talk.says(asked).last()["result"] == {"outcome": {"outcome": "cancelled"}}
+    assert not talk.asked
+
+
+@IDS
+def test_codex_asks_about_both_commands(identity):
+    items = [codex_agent.COMMAND | {"id": identity, "command": command} for command in (ONE, OTHER)]
+    talk = codex_agent.Talk().begun().says(*map(codex_agent.started, items))
+    for number, command in ((7, OTHER), (8, ONE)):
+        talk.says(codex_agent.question(number, itemId=identity, command=command))
+    assert [(asked.arguments, asked.refusal) for asked in talk.asked] == [
+        ({"command": OTHER}, ""),
+        ({"command": ONE}, ""),
+    ]
+    assert len({asked.call for asked in talk.asked}) == 2
+    talk.answer(True).answer(True)
+    for item, text in zip(reversed(items), "BA", strict=True):
+        talk.says(codex_agent.completed(item, aggregatedOutput=text, exitCode=0))
+    talk.says(codex_agent.done()).end()
+    assert pairs(parse(talk.lines)) == [(OTHER, "B"), (ONE, "A")]
+
+
+def test_codex_asks_about_each_patch_of_one_id():
+    patches = [
+        {"type": "fileChange", "id": "p1", "changes": [{"path": path, "kind": {"type": "add"}, "diff": "x\n"}]}
+        for path in ("/w/a", "/w/b")
+    ]
+    asking = codex_agent.question(method="item/fileChange/requestApproval", itemId="p1")
+    talk = codex_agent.Talk().begun().says(*map(codex_agent.started, patches), asking, asking | {"id": 8})
+    assert [asked.arguments["file_path"] for asked in talk.asked] == ["/w/a", "/w/b"]
+    assert len({asked.call for asked in talk.asked}) == 2
+
+
+@IDS
+def test_pi_asks_about_both_calls(identity):
+    calls = [pi_agent.call(identity, command=command) for command in (ONE, OTHER)]
+    talk = pi_agent.Talk().begun().says(pi_agent.START, pi_agent.reply(*calls, stop="toolUse"))
+    for name, command in (("q1", ONE), ("q2", OTHER)):
+        own = {"toolCallId": identity, "toolName": "bash"}
+        talk.says({"type": "tool_execution_start", **own, "args": {"command": command}})
+        talk.says(pi_agent.question(name, identity, command=command))
+    assert [(asked.arguments, asked.refusal) for asked in talk.asked] == [
+        ({"command": ONE}, ""),
+        ({"command": OTHER}, ""),
+    ]
+    talk.answer()
+    talk.answer()
+    for text in "AB":
+        result = {"content": [{"type": "text", "text": text}]}
+        talk.says({"type": "tool_execution_end", **own, "result": result, "isError": False})
+    assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
+
+
+@IDS
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "asked"])
+def test_qwen_asks_about_both_calls(identity, announced):
+    translation = Translation(
+        find("qwen").translator,
+        terms_of("qwen"),
+        ClaudePen(STABLE_IDENTITY),
+    )
+    pump = Pump(translation)
+    calls, results = qwen(identity)
+    asks = []
+    for number, command in enumerate((OTHER, ONE)):
+        request = {"subtype": "can_use_tool", "tool_name": "run_shell_command", "tool_use_id": identity}
+        asks.append(
+            {
+                "type": "control_request",
+                "request_id": f"r{number}",
+                "request": request | {"input": {"command": command}},
+            }
+        )
+    init = {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "cwd": "/w", "model": "m"}
+    said, asked = b"", []
+    for event in (init, *(calls if announced else ()), *asks, *(() if announced or not identity else calls), *results):
+        lines, commands = pump.feed(json.dumps(event).encode() + b"\n")
+        said += lines
+        asked += [command.permission for command in commands if isinstance(command, Ask)]
+    assert [(each.arguments, each.refusal) for each in asked] == [({"command": OTHER}, ""), ({"command": ONE}, "")]
+    assert len({each.call for each in asked}) == 2
+    found = pairs(parse(said))
+    assert sorted(command for command, _ in found) == [ONE, OTHER] and [text for _, text in found] == ["A", "B"]
+
+
+def test_a_tool_that_took_the_place_of_one_of_pis_is_asked_about_as_the_call_that_was_announced():
+    """Its question has another name (`mcp__pi__…`), so that no rule about Claude's tool allows it."""
+    talk = pi_agent.Talk().begun().says(pi_agent.START, pi_agent.reply(pi_agent.call(command=ONE), stop="toolUse"))
+    asked = pi_agent.question(command=ONE)
+    talk.says(asked | {"placeholder": json.dumps(json.loads(asked["placeholder"]) | {"replaced": True})})
+    assert [(each.tool, each.call) for each in talk.asked] == [("mcp__pi__bash", "c1")]
+    own = {"toolCallId": "c1", "toolName": "bash"}
+    talk.says({"type": "tool_execution_end", **own, "result": {"content": "A"}, "isError": False})
+    assert pairs(parse(talk.lines)) == [(ONE, "A")]
