@@ -19,6 +19,7 @@ from shim.core.claude.hooks.commands import Told
 from shim.core.policy.carried import read
 from shim.core.policy.judge import Judge
 from shim.core.policy.policy import MODES, Policy
+from shim.core.policy.rules import claude_tool_name
 
 EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files
 MODE_CHARACTERS = 40
@@ -78,7 +79,8 @@ def _refusal(
     and no rule decides that. `asks`: it puts a question about each of these calls, and its answer decides.
     """
     judge = Judge(policy)
-    for name, arguments in calls:
+    for vendor_name, arguments in calls:
+        name = claude_tool_name(vendor_name)
         puts = asks or name in asked.split(",")
         hook = Verdict() if puts else _hooked(policy, event, name, arguments, told)
         if hook.allow is False:

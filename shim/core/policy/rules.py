@@ -1,6 +1,7 @@
 """Permission rules as Claude writes them: `Bash(git push:*)`, `Edit(./secret/**)`, `mcp__server__*`, `WebFetch`."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from shim.core.reading.typed import NamedTuple
 
@@ -23,6 +24,15 @@ def plain_name(name: str) -> str:
     return "".join([letter if letter in IN_NAMES else "_" for letter in name])
 
 
+@lru_cache(maxsize=1000)  # the names of a session come again and again
+def claude_tool_name(name: str) -> str:
+    """Return the name that Claude has for a tool: in that of a server's tool other characters become `_`.
+
+    `mcp__my server.x__do it` is `mcp__my_server_x__do_it`, as the real claude has it in calls, rules and hooks.
+    """
+    return plain_name(name) if name.startswith(MCP) else name
+
+
 class Rule(NamedTuple):
     """One rule.
 
@@ -41,19 +51,25 @@ class Rule(NamedTuple):
         return self.tool if self.content is None else f"{self.tool}({self.content})"
 
     def names(self, tool: str, *, narrows: bool = False) -> bool:
-        """Whether the rule is about a tool, whatever its content. In one that `narrows` a star stands for anything."""
-        tool = SAME.get(tool, tool)
-        if self.tool == EVERYTHING:
+        """Whether the rule is about a tool, whatever its content. In one that `narrows` a star stands for anything.
+
+        A rule that narrows may also spell the server as its configuration does. The real claude knows such a rule for
+        no tool; a rule that forbids is better understood. One that allows is not.
+        """
+        tool, named = claude_tool_name(SAME.get(tool, tool)), self.tool
+        if named == EVERYTHING:
             return narrows
-        if narrows and "*" in self.tool:
+        if narrows and named.startswith(MCP):
+            named = "*".join(map(plain_name, named.split("*")))
+        if narrows and "*" in named:
             from fnmatch import fnmatchcase
 
-            if fnmatchcase(tool, self.tool):
+            if fnmatchcase(tool, named):
                 return True
-        if self.tool.startswith(MCP):
-            server = self.tool.removesuffix("__*")
-            return tool == self.tool or (server.count("__") == 1 and tool.startswith(server + "__"))
-        return tool == self.tool
+        if named.startswith(MCP):
+            server = named.removesuffix("__*")
+            return tool == named or (server.count("__") == 1 and tool.startswith(server + "__"))
+        return tool == named
 
 
 class Unhonoured(NamedTuple):

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from shim.core.claude.mcp_content import convert_result, is_failed_result
 from shim.core.claude.usage import NO_USAGE, Usage
+from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact, as_content, as_text
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
@@ -79,7 +80,8 @@ class Nested:
     def tool_use(self, identity: str | None, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that it makes; its id is unique in the whole conversation, minted where it has to be."""
         agents = self._agents
-        identity, name = read_id(identity), name[:NAME_CHARACTERS] if isinstance(name, str) else "unknown"
+        identity = read_id(identity)
+        name = claude_tool_name(name[:NAME_CHARACTERS]) if isinstance(name, str) else "unknown"
         given = agents.exact.value(arguments if isinstance(arguments, dict) else {"raw": arguments})
         if agents.machine.over or len(agents.open) >= NESTED_CALLS:
             return

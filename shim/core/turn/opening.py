@@ -5,6 +5,7 @@ from typing import Any
 
 from shim.core.claude.messages import TEXT_ONLY, Kinds, Message
 from shim.core.policy.policy import STRUCTURED
+from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import Exact
@@ -52,6 +53,8 @@ class Opening:
             if isinstance(value, FACTS.get(name, object)) and value is not None and value != SYNTHETIC:
                 if isinstance(value, list):
                     value = [item for item in value if isinstance(item, ITEMS.get(name, object))]
+                if name == "tools":
+                    value = [claude_tool_name(tool) for tool in value]
                 self.facts[name] = self._exact.value(value)
 
     def init(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.claude.permissions import TURN_OVER, Permission
+from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
 from shim.core.turn.machine import CLOSED, Machine
@@ -45,7 +46,7 @@ class Questions:
         The call is said if it was not; the question waits in `asked`. One that nobody may be asked carries its
         refusal: the vendor gets an answer to every question.
         """
-        identity = read_id(identity)
+        identity, name = read_id(identity), claude_tool_name(name)
         if len(self.asked) > QUESTIONS:
             self._account.repaired("question_left_out", identity)
             return

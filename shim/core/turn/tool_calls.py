@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.mcp_content import convert_result, is_failed_result
 from shim.core.policy.policy import STRUCTURED
-from shim.core.policy.rules import MCP
+from shim.core.policy.rules import MCP, claude_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import UNSURE, Exact, as_content, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
@@ -52,7 +52,7 @@ class Denials:
         identity = read_id(identity)
         if identity in self.entries:
             return
-        given = self._exact.value(arguments)
+        name, given = claude_tool_name(name), self._exact.value(arguments)
         entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": given}
         room = self._room - self._bytes
         if (size := len(dump(entry))) > room:
@@ -193,6 +193,8 @@ class ToolCalls:
             name = "unknown"
         elif len(name) > NAME_CHARACTERS:
             name = name[:NAME_CHARACTERS]
+        if name.startswith(MCP):
+            name = claude_tool_name(name)
         if arguments.__class__ is not dict:
             arguments = {"raw": arguments}
         for value in arguments.values():

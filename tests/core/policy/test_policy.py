@@ -5,7 +5,7 @@ import pytest
 from ruling import judge
 
 from shim.core.policy.judge import Judge
-from shim.core.policy.rules import read_rules
+from shim.core.policy.rules import read_rule, read_rules
 
 BYPASS = "bypassPermissions"
 STRICTER = {"allow": 0, "ask": 1, "deny": 2}
@@ -203,3 +203,23 @@ def test_a_denied_command_is_found_among_others(command):
     for rule in ("Bash(rm *)", "Bash(rm:*)"):
         assert judge(deny=[rule]).verdict("Bash", {"command": command}, BYPASS).decided == "deny"
     assert judge(deny=["Bash(mv:*)"]).verdict("Bash", {"command": command}, BYPASS).decided == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rule", "allows", "narrows"),
+    [
+        ("mcp__s_x__do_it", True, True),
+        ("mcp__s_x", True, True),
+        ("mcp__s_x__*", True, True),
+        ("mcp__s.x", False, True),
+        ("mcp__s.x__do it", False, True),
+        ("mcp__s.x__*", False, True),
+        ("mcp__s.*", False, True),
+        ("mcp__s_y", False, False),
+    ],
+)
+def test_a_rule_knows_a_servers_tool_by_the_name_that_claude_gives_it(rule, allows, narrows):
+    """Measured with claude 2.1.330. A rule that forbids may also spell the server as its configuration does."""
+    for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
+        assert read_rule(rule).names(name) is allows
+        assert read_rule(rule).names(name, narrows=True) is narrows

@@ -553,3 +553,28 @@ def test_a_secret_in_structured_content_is_redacted():
     stage.turn.tool_use("t", "mcp__srv__take", {})
     stage.turn.tool_result("t", {"content": [], "structuredContent": {"token": secret}})
     assert secret not in stage.lines()[1]["message"]["content"][0]["content"]
+
+
+def test_a_servers_tool_has_the_name_that_claude_gives_it():
+    """The real claude replaces every character that the API does not take in a tool's name."""
+    stage = started()
+    name, plain = "mcp__my srv.x__do it/ü", "mcp__my_srv_x__do_it__"
+    stage.turn.denied("t", name, {})
+    stage.turn.tool_use("t", name, {})
+    stage.turn.tool_result("t", "no", True)
+    stage.turn.child("t").tool_use("n", name, {})
+    assert stage.lines()[0]["message"]["content"][0]["name"] == plain
+    ended(stage)
+    assert stage.turn.denials["t"]["tool_name"] == plain
+
+
+def test_a_question_about_a_servers_tool_has_the_name_that_claude_gives_it():
+    stage = started()
+    stage.turn.permission("q", "t", "mcp__s.x__do it", {}, ("do it", {}))
+    assert stage.turn.asked[0].tool == "mcp__s_x__do_it"
+
+
+def test_the_tools_of_a_server_are_listed_by_the_names_that_claude_gives_them():
+    stage = Stage()
+    stage.turn.started(session_id="s", tools=["Bash", "mcp__s.x__do it"])
+    assert stage.lines()[0]["tools"] == ["Bash", "mcp__s_x__do_it"]
