@@ -10,6 +10,7 @@ from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import absolute
 from shim.core.vendor.translator import Event, Translator
 from shim.profiles.profile import ProfileTranslator
+from shim.vendors.codex_items import CompletedItems
 from shim.vendors.codex_record import NAMES, Call, Record, Unsaid, calls_of
 
 HELD = 100  # changes that have begun and not ended; codex makes one after the other
@@ -24,6 +25,9 @@ class _Own:
 
     def __init__(self) -> None:
         self.held: dict[str, Event] = {}
+        self.completed = CompletedItems()
+        self.todo_list: tuple[object, object] = (None, None)  # the id and the entries of the last one
+        self.todo_lists = 0
         self.record: Record | None = None
         self.server: Translator | None = None
 
@@ -38,13 +42,17 @@ class CodexTranslator(ProfileTranslator):
             self.untyped = True  # type: ignore[misc]
 
     def on_event(self, event: Event) -> bool:
-        home = self.turn.terms.home
-        if home is None:
-            return self._of_server(event)
         item, kind = event.get("item"), event.get("type")
         of = item.get("type") if isinstance(item, dict) else None
+        is_repeated = isinstance(item, dict) and self._is_repeated(item, str(kind))
+        if isinstance(item, dict) and of == "todo_list" and not is_repeated:
+            self._say_todo_list(event, item)
+            return True
+        home = self.turn.terms.home
+        if home is None:
+            return is_repeated or self._of_server(event)
         if of not in NEWS and kind not in ENDS:
-            return False
+            return is_repeated
         self._own.record = self._own.record or Record(home, self.turn.conversation.vendor_session or "")
         unsaid = self._own.record.unsaid()
         self.turn.message_facts(model=self._own.record.model)
@@ -52,7 +60,33 @@ class CodexTranslator(ProfileTranslator):
             self._say_unsaid(call)
         if kind in ENDS:
             self._let_go()
-        return isinstance(item, dict) and of == "file_change" and self._changes(event, item, self._own.record)
+        if is_repeated or not isinstance(item, dict) or of != "file_change":
+            return is_repeated
+        return self._changes(event, item, self._own.record)
+
+    def begin(self, turn: Turn) -> None:
+        super().begin(turn)
+        self._own.completed.clear()
+        self._own.todo_list = None, None
+
+    def _is_repeated(self, item: Event, kind: str) -> bool:
+        """Return whether an event is about an item that was completed before in this turn: it is the same item."""
+        if self._own.completed.has(item):
+            self.account.repaired("repeated_item", item.get("id"))
+            return True
+        if kind == "item.completed":
+            self._own.completed.add(item)
+        return False
+
+    def _say_todo_list(self, event: Event, item: Event) -> None:
+        """Say a state of a todo list as a call of its own: codex has one id for all states of a list."""
+        state = item.get("id"), item.get("items")
+        if state == self._own.todo_list:
+            return
+        self._own.todo_list = state
+        self._own.todo_lists += 1
+        state_id = f"{item.get('id')}.{self._own.todo_lists}"
+        self.handlers[event["type"]]({**event, "item": {**item, "id": state_id}})
 
     def on_exit(self, child_exit: Exit | None, stderr: str) -> None:
         self._let_go()

@@ -18,7 +18,36 @@ from shim.profiles.run.values import unquoted
 from shim.vendors.codex_asking_hook import MARK
 from shim.vendors.codex_record import Call, calls_of
 
-FAILED = ("failed", "declined")
+COMPLETED = "completed"
+ITEM_IDS = 10_000  # completed items of a turn that are remembered; a long turn has some hundred
+# What an item is about, whatever became of it.
+SUBJECT_KEYS = ("type", "command", "changes", "server", "tool", "arguments", "prompt", "query", "path", "text")
+
+
+class CompletedItems:
+    """The items of one turn that were completed. An item that comes again with the same id is the same item."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """Another turn begins."""
+        self._subjects.clear()
+
+    def has(self, item: Mapping[str, Any]) -> bool:
+        """Return whether an item with this id, about the same subject, was completed before."""
+        item_id = item.get("id")
+        return isinstance(item_id, str) and self._subjects.get(item_id) == _hash_subject(item)
+
+    def add(self, item: Mapping[str, Any]) -> None:
+        """An item is completed. One without an id is like no other."""
+        item_id = item.get("id")
+        if isinstance(item_id, str) and item_id and len(self._subjects) < ITEM_IDS:
+            self._subjects[item_id] = _hash_subject(item)
+
+
+def _hash_subject(item: Mapping[str, Any]) -> int:
+    return hash(dump([item.get(key) for key in SUBJECT_KEYS]))
 
 
 def command(said: object, folder: object, here: Collection[str]) -> Call:
@@ -74,10 +103,13 @@ def called(item: Mapping[str, Any], here: Collection[str]) -> list[Call]:
 
 def returned(item: Mapping[str, Any]) -> tuple[object, bool]:
     """What a call gave back, and whether it failed."""
-    kind, failed = item.get("type"), item.get("status") in FAILED
+    kind, status = item.get("type"), item.get("status")
+    failed = status not in (COMPLETED, None)
     if kind == "commandExecution":
-        said = item.get("aggregatedOutput") or ("declined" if item.get("status") == "declined" else "")
-        return said, failed or item.get("exitCode") not in (0, None)
+        said = item.get("aggregatedOutput") or ("declined" if status == "declined" else "")
+        # A command without an exit code has worked only if its status says so.
+        worked = item.get("exitCode") == 0 or (item.get("exitCode") is None and status == COMPLETED)
+        return said, failed or not worked
     if kind == "mcpToolCall":
         error = item.get("error")
         if isinstance(error, dict):

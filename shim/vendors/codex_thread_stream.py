@@ -68,6 +68,7 @@ class ThreadTranslator(Translator):
         self._items: list[Event] = []  # that have started and not ended, some with one id
         self._asked: list[Event] = []  # those of MCP and of patches that a question was about
         self._agents: dict[str, str] = {}  # threads of subagents → the call that began each
+        self._completed_items = codex_items.CompletedItems()
         self._plan: object = None
         self._plans = 0
         self._record: Record | None = None
@@ -91,6 +92,7 @@ class ThreadTranslator(Translator):
         super().begin(turn)
         self._items.clear()
         self._asked.clear()
+        self._completed_items.clear()
         self._plan = None
         if self.thread.session:
             turn.started(session_id=self.thread.session)
@@ -152,6 +154,9 @@ class ThreadTranslator(Translator):
 
     def _item_started(self, params: Event) -> None:
         item = params["item"]
+        if self._completed_items.has(item):
+            self.turn.account.repaired("repeated_item", item.get("id"))
+            return
         if item["type"] in NEWS:
             self._say_unsaid(params)
         if item["type"] in TALK or item["type"] in ("agentMessage", "reasoning"):
@@ -173,7 +178,10 @@ class ThreadTranslator(Translator):
             self.turn.compacted("auto", 0)
         elif kind == "userMessage" and params.get("threadId") == self.thread.session:
             self.thread.took()
+        elif self._completed_items.has(item):
+            self.turn.account.repaired("repeated_item", identity)
         elif kind not in TALK:
+            self._completed_items.add(item)
             self._end_item(item)
             calls, (content, failed) = self._calls(item), codex_items.returned(item)
             if not calls:

@@ -401,3 +401,39 @@ def test_a_message_is_said_into_the_turn_that_runs():
 )
 def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(flags, mode, same):
     assert Talk(*flags).begun().speech.mode(mode) == (b"" if same else None)
+
+
+# -- items that come again, and how they ended -------------------------------------------------------------------------
+
+
+def ran(item_id="c1", command="ls"):
+    ended = {"status": "completed", "exitCode": 0, "aggregatedOutput": ""}
+    return {"type": "commandExecution", "id": item_id, "command": command, "cwd": "/w", **ended}
+
+
+def test_an_item_that_comes_again_is_the_same_call():
+    talk = Talk().begun().says(*[started(ran()), completed(ran())] * 2, done()).end()
+    assert len(talk.blocks("tool_use")) == 1
+
+
+def test_an_item_with_the_same_id_about_something_else_is_another_call():
+    talk = Talk().begun().says(completed(ran()), completed(ran(command="pwd")), done()).end()
+    assert [call["input"]["command"] for call in talk.blocks("tool_use")] == ["ls", "pwd"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "failed"),
+    [
+        ("completed", 0, False),
+        ("completed", 7, True),
+        ("completed", None, False),
+        ("inProgress", None, True),
+        (None, None, True),
+        (None, 0, False),
+        ("declined", None, True),
+        ("failed", 0, True),
+    ],
+)
+def test_a_command_has_worked_only_if_its_exit_code_or_its_status_says_so(status, code, failed):
+    talk = Talk().begun().says(completed(ran(), status=status, exitCode=code), done()).end()
+    assert [block["is_error"] for block in talk.blocks("tool_result")] == [failed]

@@ -264,6 +264,8 @@ class ToolCalls:
             content = self._exact.value(content)
         if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
             identity = read_id(identity)
+        if name.__class__ is str and name.startswith(MCP):
+            name = claude_tool_name(name)
         key = self._find_call(identity, name, arguments)
         if key is None:
             key = self._called_late(identity, content, is_error, name, arguments)
@@ -327,6 +329,7 @@ class ToolCalls:
 
     def find_call(self, identity: object, name: str | None = None, arguments: object = None) -> Call | None:
         """Return the open call that such a result would belong to."""
+        name = claude_tool_name(name) if isinstance(name, str) else None
         key = self._find_call(read_id(identity), name, arguments)
         return None if key is None else self.open[key]
 
