@@ -19,7 +19,7 @@ from shim.vendors import VENDORS, find
 
 SAYS = {
     "acai": "acai 0.1.0", "amp": "0.0.1790142911-g12ab (released 2026-09-23)", "cake": "cake 0.1.0",
-    "claude": "2.1.327 (Claude Code)", "cline": "3.0.65", "codex": "codex-cli 0.169.0",
+    "claude": "2.1.327 (Claude Code)", "cline": "3.0.65", "codex": "codex-cli 0.171.0",
     "copilot": "GitHub Copilot CLI 1.0.102.", "cursor-agent": "2026.09.10-7ae6800", "droid": "0.225.2",
     "gemini": "0.61.0", "kilo": "7.7.9", "kimi": "kimi, version 1.49.0", "opencode": "1.18.33", "pi": "1.5.2",
     "qwen": "0.24.4", "vibe": "vibe 3.0.2",
@@ -86,7 +86,7 @@ def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor
         machine.program("codex", f"echo codex-cli {version}\n")
         status, report = doctor("codex")
         assert status == 0
-        assert said(report, f"version {version} is {place} than what was tested (>=0.169,<0.170)", "codex")[0] == "note"
+        assert said(report, f"version {version} is {place} than what was tested (>=0.169,<0.172)", "codex")[0] == "note"
 
 
 def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doctor, shim):
