@@ -269,3 +269,40 @@ def test_an_agent_that_wants_a_login_says_its_ways_to_log_in(box, talk):
     words = json.dumps(results(done)[0])
     assert "Use a key, Log in with a browser" in words
     assert "opencode auth login" in words
+
+
+# -- the system prompt ------------------------------------------------------------------------------------------------
+
+SYSTEM = ("--system-prompt", "You are a goat.", "--append-system-prompt", "Be brief.")
+
+
+def prompts(box):
+    """The texts of the prompts that the agent was sent."""
+    told = [json.loads(line) for line in box.record()["stdin"].splitlines()]
+    return [line["params"]["prompt"][0]["text"] for line in told if line.get("method") == "session/prompt"]
+
+
+def say_each(talk, first, flags):
+    """Two messages, of which the first is answered with `first`."""
+    again = (["hear", '"session/prompt"'], out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}))
+    with talk(out(says("Hello."), first), *again, flags=(*ASKING, *flags)) as running:
+        for word in ("one", "two"):
+            running.say(user(word))
+            running.read_until(b'"type":"result"')
+        running.hang_up()
+
+
+def test_system_prompts_stand_before_the_first_message_of_a_session(box, talk):
+    """The protocol has no place of its own for them."""
+    say_each(talk, ENDED, SYSTEM)
+    assert prompts(box) == ["You are a goat.\n\nBe brief.\n\none", "two"]
+
+
+def test_system_prompts_are_sent_again_after_a_turn_that_failed(box, talk):
+    say_each(talk, {"id": 3, "error": {"code": -32603, "message": "no model"}}, SYSTEM[2:])
+    assert prompts(box) == ["Be brief.\n\none", "Be brief.\n\ntwo"]
+
+
+def test_a_message_without_system_prompts_is_sent_as_it_is(box, talk):
+    say_each(talk, ENDED, ())
+    assert prompts(box) == ["one", "two"]

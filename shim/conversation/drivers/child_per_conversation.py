@@ -59,7 +59,10 @@ class ChildPerConversation(SpeakingDriver):
             await child.stop()
             await self._forget(child)
             return
+        had_system_prompt = self.launcher.standing.prefixed
         await self._answer(child, pump, message)
+        if pump.turn.is_error:  # the model may have read nothing of the message
+            self.launcher.standing.prefixed = had_system_prompt
         self._put_back(self._untaken(pump))
 
     async def _answer(self, child: Child, pump: Pump, message: Message) -> None:

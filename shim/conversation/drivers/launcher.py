@@ -179,11 +179,11 @@ class Launcher:
         System prompts stand before the first one for a child that has no other place for them; a command stays one.
         """
         standing = self.standing
-        if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
-            prompt = self.vendor.enforcement.plain(prompt)
         if self.vendor.sessions.prefixes and standing.listens and not standing.prefixed and not prompt.startswith("/"):
             standing.prefixed = True
             prompt = self._request(prompt).with_system_prompt()
+        if any(rule.tool in ("Read", EVERYTHING) for rule in self.policy.narrowing):
+            prompt = self.vendor.enforcement.plain(prompt)
         return self._schema.asked(prompt, listens=standing.listens)
 
     def start(self, prompt: str, *, listens: bool = False) -> Started:

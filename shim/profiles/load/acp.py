@@ -101,6 +101,7 @@ def two_way(base: Vendor, table: Mapping[str, Any], source: Source) -> Vendor:
             streams=True, resumes=True, takes_model=True, servers=True, commands=not own.at("addresses").switch()
         ),
         enforcement=enforcement,
+        sessions=base.sessions._replace(prefixes=True),  # the protocol has no place for a system prompt
         program=base.program._replace(two_way=None),
     )
 
