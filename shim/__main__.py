@@ -19,6 +19,9 @@ def main() -> None:
         sys.exit(_claude(arguments[1:], installed))
     if arguments[:1] == ["yume-cli"]:
         sys.exit(_yume(arguments[1:], installed))
+    from shim.channels.inherited_signals import reset_inherited_signals
+
+    reset_inherited_signals()
     from shim.commands.cli import run
 
     run(arguments)
@@ -30,8 +33,10 @@ def _claude(arguments: list[str], installed: dict[str, str]) -> int:
         return _say("2.1.332 (Claude Code)\n")
     if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
         # This may be a subcommand. Frontends call those often, and they need nothing that a turn needs.
+        from shim.channels.inherited_signals import reset_inherited_signals
         from shim.commands.claude.subcommands import door
 
+        reset_inherited_signals()
         status = door(arguments, installed)
         if status is not None:
             return status

@@ -7,7 +7,6 @@ of two starts one wins, and who connects at once only waits for the first answer
 import errno
 import os
 import shutil
-import signal
 import socket
 import sys
 import time
@@ -293,7 +292,7 @@ def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mappi
             ],
             setsid=True,
             setsigmask=(),
-            setsigdef=(*DEFAULT_SIGNALS, signal.SIGHUP, signal.SIGTERM),  # `nohup` is for whoever began it
+            setsigdef=DEFAULT_SIGNALS,  # SIGHUP too: `nohup` is for the command that starts the host
         )
     finally:
         os.close(log)

@@ -7,13 +7,15 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
+from shim.channels.inherited_signals import stop_ignoring_signals, unblock_signals
+
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 
 heard: list[int] = []
 
 
 def handle(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Handle signals from now on. A signal that was ignored stays ignored."""
+    """Handle signals from now on. A signal that is ignored stays ignored (see `inherited_signals`)."""
     for name in NAMES:
         number = getattr(signal, name)
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -21,8 +23,10 @@ def handle(handler: Callable[[int, FrameType | None], None]) -> None:
 
 
 def listen() -> None:
-    """Note signals from now on."""
+    """Note signals from now on, whatever our parent has ignored or blocked."""
+    stop_ignoring_signals()
     handle(_note)
+    unblock_signals()
 
 
 def forget() -> None:

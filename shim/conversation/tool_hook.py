@@ -14,6 +14,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from shim.channels.inherited_signals import reset_inherited_signals
 from shim.core.claude.hooks.callbacks import Verdict
 from shim.core.claude.hooks.commands import Told
 from shim.core.policy.carried import read
@@ -32,6 +33,7 @@ Call = tuple[str, dict[str, Any]]
 
 def main() -> int:
     """Judge the event on stdin."""
+    reset_inherited_signals()
     signal.alarm(SECONDS)  # it ends us, and every failure is a refusal
     module = import_module(sys.argv[1])
     policy, known = read(sys.argv[2], _real)

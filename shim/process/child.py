@@ -142,8 +142,9 @@ class Child:
             finally:
                 os.close(descriptor)
             return
-        while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            await anyio.sleep(POLL_SECONDS)
+        with contextlib.suppress(ChildProcessError):  # other code has waited for it
+            while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                await anyio.sleep(POLL_SECONDS)
 
     def signal(self, name: str) -> None:
         """Send a signal to the whole group. The processes that are below the child now will not outlive it."""

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 PIPE_BYTES = 1024 * 1024
 KILL_SECONDS = 0.5  # for a killed process to be gone, which takes no time unless the kernel is stuck
 POLL_SECONDS = 0.01
-# Python ignores the first two and a shell's background job the third. What is ignored stays ignored in a child, and a
-# vendor that ignores SIGINT could not be interrupted.
-DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
+# A child inherits ignored signals, ours (Python ignores SIGPIPE and SIGXFSZ) and those of our parent: a vendor that
+# ignores SIGINT could not be interrupted. The system does not allow any change to the two that are left out.
+DEFAULT_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 MOST_DESCRIPTORS = 256  # looked at where the system does not list those that are open
 
 running: set[int] = set()  # the next message's child may be there already while the last one's is being ended
@@ -58,7 +58,7 @@ class Process:
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # a process that ignores SIGCHLD does not learn how a child ended
+            except ChildProcessError:  # other code of this process has waited for it: its exit code is lost
                 self.returncode = 0
             else:
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
@@ -127,6 +127,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, 
             environment,
             file_actions=[stdin, (os.POSIX_SPAWN_DUP2, its_out, 1), (os.POSIX_SPAWN_DUP2, its_error, 2)],
             setsid=True,
+            setsigmask=(),
             setsigdef=DEFAULT_SIGNALS,
         )
     except BaseException as failure:
@@ -144,25 +145,9 @@ def _start_by_subprocess(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
 ) -> "subprocess.Popen[bytes]":
     """The same in any folder, and where `posix_spawn` knows no sessions (glibc before 2.26)."""
-    import subprocess
+    from shim.process.popen import start_by_subprocess
 
-    stdin = subprocess.PIPE if feed else subprocess.DEVNULL
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if ignored:
-        signal.signal(signal.SIGINT, lambda *_: None)  # a child inherits what is ignored, and no handler
-    try:
-        return subprocess.Popen(
-            list(command),
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            cwd=cwd,
-            start_new_session=True,
-        )
-    finally:
-        if ignored:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return start_by_subprocess(command, environment, cwd, DEFAULT_SIGNALS, feed=feed)
 
 
 def keep_own() -> None:

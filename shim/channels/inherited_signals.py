@@ -1,0 +1,33 @@
+"""Undo the signal state that a parent passes on through `execve`, before anything is started or waited for.
+
+Launch daemons and thread pools block signals, some supervisors ignore SIGCHLD, and a shell without job control ignores
+SIGINT in background jobs. The kernel passes on both states. The real claude resets them too.
+"""
+
+import signal
+
+# SIGCHLD: if it is ignored, the kernel reaps our children and no exit status is left for us. SIGALRM bounds a hook.
+RESET_TO_DEFAULT = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
+
+
+def reset_inherited_signals() -> None:
+    """Stop ignoring the signals that we need, and unblock all."""
+    stop_ignoring_signals()
+    unblock_signals()
+
+
+def stop_ignoring_signals() -> None:
+    """Restore the default handlers of the signals that we need.
+
+    An ignored SIGHUP stays ignored: this is how `nohup` works.
+    """
+    for number in RESET_TO_DEFAULT:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def unblock_signals() -> None:
+    """Unblock all signals. A pending one arrives at once, so its handler must be in place."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -1,0 +1,44 @@
+"""Start a child with `subprocess`, where `posix_spawn` cannot: in another folder, or with a glibc older than 2.26."""
+
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+
+def start_by_subprocess(
+    command: Sequence[str], environment: Mapping[str, str], cwd: str, signals: Sequence[int], *, feed: bool
+) -> "subprocess.Popen[bytes]":
+    """Return a child in a session of its own, with the default handlers of `signals` and an empty signal mask."""
+    with _default_signals(signals):
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            cwd=cwd,
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def _default_signals(signals: Sequence[int]) -> Iterator[None]:
+    """Let a child that is started in this context inherit none of `signals` as ignored, and none as blocked.
+
+    A handler is not inherited, unlike SIG_IGN. `Popen` itself resets SIGPIPE and SIGXFSZ. Only the main thread may set
+    handlers.
+    """
+    ignored = [number for number in signals if signal.getsignal(number) is signal.SIG_IGN]
+    if threading.current_thread() is not threading.main_thread():
+        ignored = []
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        for number in ignored:
+            signal.signal(number, lambda *_: None)
+        yield
+    finally:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
