@@ -5,11 +5,13 @@ import os
 import signal
 import sys
 
+import anyio
 import pytest
 
 from shim.core.errors import FrontendError
 from shim.process import spawn as starting
-from shim.process.spawn import abandon, spawn
+from shim.process.child import Child
+from shim.process.spawn import Started, abandon, spawn
 
 SELF_PORTRAIT = """
 import json, os, signal
@@ -26,6 +28,8 @@ print(json.dumps({
     "hears": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
     "stdin": os.read(0, 100).decode(),
     "variable": os.environ.get("OF_THE_CHILD"),
+    "ignored": [int(number) for number in range(1, 32) if signal.getsignal(number) is signal.SIG_IGN],
+    "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
 }))
 """
 
@@ -86,6 +90,33 @@ def test_a_child_can_be_interrupted_although_we_cannot(folder):
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_child_inherits_no_ignored_and_no_blocked_signal(folder):
+    numbers = (signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM, signal.SIGTTOU)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM, signal.SIGALRM})
+    try:
+        child = portrait(folder)
+        assert [signal.getsignal(number) for number in numbers] == [signal.SIG_IGN] * len(numbers)
+        assert signal.SIGUSR2 in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    python_ignores = [signal.SIGPIPE, signal.SIGXFSZ]
+    assert (child["ignored"], child["blocked"]) == (python_ignores, [])
+
+
+def test_a_child_that_other_code_waited_for_is_no_failure(box):
+    """Then its exit code is lost, and the turn is judged by what it wrote."""
+
+    async def end():
+        child = Child(Started(spawn(["/bin/true"], {}, os.getcwd(), feed=False), b""))
+        os.waitpid(next(iter(child.pids)), 0)
+        return await child.ended()
+
+    assert anyio.run(end).code == 0
 
 
 def test_no_descriptor_is_left_of_a_child_that_cannot_be_started(folder):

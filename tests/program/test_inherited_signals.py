@@ -1,0 +1,125 @@
+"""What a parent passes on through `execve`: ignored and blocked signals. The real claude undoes them, and so do we."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from box import ANSWER, ASK, PATIENCE, SHIM
+from hosting_box import HostingBox
+
+from tests.program.test_death import PARTIAL, TALKING
+
+ENDING = {signal.SIGTERM: 143, signal.SIGINT: 0, signal.SIGHUP: 129}
+RUNS = [3, pytest.param(200, marks=pytest.mark.full)]
+
+
+def ignore_children():
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def block_all():
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def ignore_all():
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN)
+
+
+PARENTS = [ignore_children, block_all, ignore_all]
+
+
+@pytest.fixture
+def background(box):
+    made = HostingBox(box)
+    made.environment["SHIM_VENDOR"] = "demo"
+    made.environment["SHIM_BIN"] = box.demo()
+    yield made
+    made.close()
+
+
+def run(box, *words, parent=None, door="claude", **environment):
+    """`shim DOOR WORDS` below a parent of this kind, to its end."""
+    command = [*SHIM, *([door] if door else []), *words]
+    return subprocess.run(
+        command,
+        env=box.environment(**environment),
+        cwd=box.cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        preexec_fn=parent,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def processes_with(word):
+    """Return the ids of the processes whose command line contains a word."""
+    pids = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if word.encode() in file.read():
+                    pids.append(int(pid))
+        except OSError:
+            continue
+    return pids
+
+
+@pytest.mark.parametrize("runs", RUNS)
+@pytest.mark.parametrize("parent", PARENTS)
+def test_each_run_below_such_a_parent_has_one_result(box, parent, runs):
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    for _ in range(runs):
+        done = run(box, *ASK, parent=parent, **environment)
+        assert (done.returncode, done.stderr, done.stdout.count('"type":"result"')) == (0, "", 1)
+    deadline = time.monotonic() + PATIENCE
+    while left := processes_with(str(box.path)):
+        assert time.monotonic() < deadline, left
+
+
+@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("parent", [block_all, ignore_all])
+def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
+    if parent is ignore_all and number == signal.SIGHUP:
+        pytest.skip("`nohup` ignores SIGHUP on purpose")
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", TALKING], ["hang"])}
+    with box.running(*PARTIAL, environment=environment, preexec_fn=parent) as running:
+        running.read_until(b"I am ")
+        running.signal(number)
+        done = running.finish()
+    assert (done.status, done.stderr) == (ENDING[number], "")
+    assert [line["type"] for line in done.lines].count("result") == 1
+
+
+@pytest.mark.parametrize("parent", PARENTS)
+def test_a_vendor_has_default_handlers_and_no_blocked_signals(box, parent):
+    script = f"grep -E '^Sig(Blk|Ign)' /proc/self/status > {box.path}/signals\ncat {box.path}/answer\n"
+    (box.path / "answer").write_text(ANSWER, encoding="utf-8")
+    vendor = box.program("vendor", script)
+    done = run(box, *ASK, parent=parent, SHIM_VENDOR="demo", SHIM_BIN=vendor)
+    assert done.returncode == 0, done
+    sets = [int(line.split()[1], 16) for line in (box.path / "signals").read_text().splitlines()]
+    real_time = (1 << 31) | (1 << 32)  # of the C library, which no program sets
+    assert [one & ~real_time for one in sets] == [0, 0]
+
+
+@pytest.mark.parametrize("parent", PARENTS)
+def test_a_background_session_below_such_a_parent(background, parent):
+    done = run(background.box, "--bg", "hi", parent=parent, **background.environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    one = background.wait_until(background.sessions()[0], lambda now: now.facts["state"] == "done")
+    os.kill(one.facts["pid"], signal.SIGTERM)
+    background.ended(one)
+
+
+@pytest.mark.parametrize("parent", PARENTS)
+def test_the_commands_for_people_below_such_a_parent(box, parent):
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    done = run(box, "run", "hi", parent=parent, door="", **environment)
+    assert (done.returncode, "Hello." in done.stdout) == (0, True), done
+    done = run(box, "doctor", parent=parent, door="", **environment)
+    assert "Traceback" not in done.stderr and "failed" not in done.stderr, done
