@@ -113,8 +113,11 @@ def test_a_child_that_other_code_waited_for_is_no_failure(box):
 
     async def end():
         child = Child(Started(spawn(["/bin/true"], {}, os.getcwd(), feed=False), b""))
-        os.waitpid(next(iter(child.pids)), 0)
-        return await child.ended()
+        os.waitpid(child._process.pid, 0)
+        try:
+            return await child.ended()
+        finally:
+            child.close()
 
     assert anyio.run(end).code == 0
 
