@@ -27,6 +27,7 @@ from shim.core.reading.ids import short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import working_directory
+from shim.process.package import check_package_files
 
 PROTOCOL = 1  # of the facts and the frames
 STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more is cut by its host
@@ -90,6 +91,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
             f"no host can be started for the session {session}: its folder {wanted.cwd} is gone, or closed to you",
             hint="make that folder again, or begin another session in one that is there",
         )
+    check_package_files(command())
     folder = make_folder(session, environment)
     wanted = _still_a_copy(wanted, folder)
     held, listening = None, None

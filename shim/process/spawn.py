@@ -96,6 +96,9 @@ def spawn(
     `feed`: its stdin is a pipe and not the null device. `files` are for the child alone: they are removed when it
     cannot be started. A ShimError says whose fault it is when it cannot.
     """
+    from shim.process.package import check_package_files
+
+    check_package_files(command, environment.values())
     try:
         start = _start if cwd == os.getcwd() else _start_by_subprocess
         process = start(command, environment, cwd, feed=feed)

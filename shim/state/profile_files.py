@@ -31,7 +31,18 @@ def vendor(name: str, place: str, environment: Mapping[str, str], trace: "Trace 
     return files.vendor(name, place, lambda one: _file(one, environment), vendors.PROFILES, trace)
 
 
+_bundled: dict[str, File] = {}  # by the name of their files, once `load_bundled` has read them
+
+
+def load_bundled(environment: Mapping[str, str]) -> None:
+    """Read all bundled profiles, and keep them: this process may outlive the files of its package."""
+    for place in map(vendors.VENDORS.__getitem__, vendors.PROFILES):
+        _bundled[place] = _file(place, environment)
+
+
 def _file(place: str, environment: Mapping[str, str]) -> File:
+    if place in _bundled:
+        return _bundled[place]
     own = os.path.isabs(place)
     path = place if own else os.path.join(os.path.dirname(os.path.abspath(vendors.__file__)), place)
     try:

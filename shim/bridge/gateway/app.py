@@ -65,7 +65,7 @@ import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from shim import __version__, vendors
@@ -144,21 +144,22 @@ class Gateway:
         self._names = names
         self._tokens = tokens
         self._limits = limits
-        self._assets = {name: os.path.join(DRAWING, name) for name in SHARED}
-        self._assets |= {name: os.path.join(ASSETS, name) for name in os.listdir(ASSETS)}
+        # In memory: an upgrade may replace the files, and a page has to fit its server.
+        self._assets = {name: _read(DRAWING, name) for name in SHARED}
+        self._assets |= {name: _read(ASSETS, name) for name in os.listdir(ASSETS)}
 
     # -- what anybody may have ---------------------------------------------------------------------------------
 
     async def page(self, request: Request) -> Response:
-        return FileResponse(self._assets[INDEX], media_type="text/html")
+        return Response(self._assets[INDEX], media_type="text/html")
 
     async def asset(self, request: Request) -> Response:
         """A file of the page. Its name is looked up, and never becomes a path."""
-        path = self._assets.get(request.path_params["name"])
-        kind = KINDS.get(path.rpartition(".")[2]) if path else None
-        if path is None or kind is None:
+        name = request.path_params["name"]
+        content, kind = self._assets.get(name), KINDS.get(name.rpartition(".")[2])
+        if content is None or kind is None:
             raise Refused(404, "there is no such file")
-        return FileResponse(path, media_type=kind)
+        return Response(content, media_type=kind)
 
     async def openapi(self, request: Request) -> Response:
         return _json(document())
@@ -258,6 +259,11 @@ class Gateway:
         if len(found) != 1:
             raise Refused(404 if not found else 409, "there is no such session" if not found else "give the whole id")
         return found[0]
+
+
+def _read(folder: str, name: str) -> bytes:
+    with open(os.path.join(folder, name), "rb") as file:
+        return file.read()
 
 
 def _visitor(request: Request) -> Visitor:

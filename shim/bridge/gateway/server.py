@@ -12,13 +12,17 @@ from typing import NamedTuple
 
 import uvicorn
 
+from shim import __version__
 from shim.bridge.gateway.app import application
 from shim.bridge.gateway.connections import HEAD_BYTES, BoundedConnection
 from shim.bridge.gateway.gate import Names, add_port
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.limits import Limits
 from shim.bridge.gateway.tokens import TokenFile
+from shim.channels.raw_output import tell
+from shim.conversation.preload import SERVER, preload
 from shim.core.errors import FrontendError, MachineError
+from shim.process.package import describe_package_change
 
 HOST, PORT = "127.0.0.1", 8421
 BACKLOG = 2048  # connections that wait to be taken; those beyond try again after a second
@@ -26,6 +30,9 @@ KEEP_ALIVE_SECONDS = 5
 HANDSHAKE_SECONDS = 10.0  # of TLS, before which a connection is none of those that are counted
 END_SECONDS = 1  # for open streams at the end; browsers come back by themselves
 HOST_NAME = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
+UPGRADE_TICKS = 10  # of uvicorn's, which are 0.1 s long, between two looks for another version
+# What only commands for a terminal or a file need.
+NOT_IN_A_SERVER = ("shim.bridge.attach", "shim.story.terminal", "shim.story.export.command", "shim.story.export.otel")
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -157,14 +164,17 @@ def serve(
     FrontendError and MachineError say why it cannot be done.
     """
     check(endpoint)
+    preload(SERVER, environment, NOT_IN_A_SERVER)
     tokens = TokenFile(environment)
     tokens.current()
     if endpoint.certificate:
         _check_certificate(endpoint)
     with listen(endpoint) as opened:
         port = opened.getsockname()[1]
+        server = server_of(endpoint, hosts, tokens, opened)
+        server.config.load()  # imports what uvicorn needs: an upgrade may come as soon as the address is known
         tell(address_of(endpoint, names_of(endpoint, port), port), tokens)
-        asyncio.run(server_of(endpoint, hosts, tokens, opened).serve(sockets=[opened]))
+        asyncio.run(server.serve(sockets=[opened]))
 
 
 def server_of(endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, opened: socket.socket) -> uvicorn.Server:
@@ -197,6 +207,20 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
         super().__init__(config)
         self._limits = limits
+        self._upgrade_noticed = False
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what has to be done several times a second; return whether the server has to end."""
+        if counter % UPGRADE_TICKS == 0:
+            self._notice_upgrade()
+        return await super().on_tick(counter)
+
+    def _notice_upgrade(self) -> None:
+        """Report once that the package's files were replaced or are gone."""
+        if self._upgrade_noticed or not (change := describe_package_change()):
+            return
+        self._upgrade_noticed = True
+        tell(f"{change}; this server continues with {__version__} until `shim bridge serve` is started again\n")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen; a client that does not say its part of TLS in time is let go."""

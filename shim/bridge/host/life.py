@@ -24,12 +24,15 @@ from shim.channels import early_signals
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid
 from shim.conversation.decide import Start
+from shim.conversation.preload import HOST, NOT_IN_A_HOST, preload
 from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import Session
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
+from shim.core.reading.ids import short_id
+from shim.process.package import describe_package_change
 from shim.state.claude_settings import permissions
 
 TICK_SECONDS = 1.0  # between two looks at the time, at most
@@ -130,6 +133,7 @@ class Life:
         self._door = Door(listening, self.runner, self.source)
         self._folder, self._start = folder, start
         self._settled: Settled | None = None
+        self._upgrade = ""  # what happened to the package's files, once that was noticed
         self._keep_settings()
         facts.change({"pid": os.getpid(), "vendor": start.vendor.shown, "cwd": start.cwd, "version": __version__})
 
@@ -143,6 +147,7 @@ class Life:
             runner.hub.open()
             self._ask_first()
             runner.settle()
+            self._preload()
             try:
                 yield
             finally:
@@ -159,6 +164,20 @@ class Life:
             with suppress(OSError):
                 registry.write_settings(self._folder, self._facts.known["generation"], settled)
                 self._settled = settled
+
+    def _preload(self) -> None:
+        """Import all that this life may need: it may outlive the files of its version."""
+        validator = ("jsonschema", "jsonschema_specifications") if self._start.invocation.json_schema else ()
+        preload(HOST, os.environ, NOT_IN_A_HOST, validator)
+
+    def _notice_upgrade(self) -> None:
+        """Report once, in our stderr and to new clients, that the package's files were replaced or are gone."""
+        if self._upgrade or not (change := describe_package_change()):
+            return
+        name = short_id(os.path.basename(self._folder))
+        self._upgrade = f"{change}; this session continues with {__version__} until `claude respawn {name}`"
+        tell(f"{self._upgrade}\n")
+        self.runner.hub.set_notice(self._upgrade)
 
     def _said(self, data: bytes) -> str:
         return self.runner.said(data)
@@ -189,6 +208,7 @@ class Life:
             self.runner.settle()
             self.runner.tick()
             bound_stderr()
+            self._notice_upgrade()
             self._keep_settings()
             self._facts.again()
             if not self._facts.ours:

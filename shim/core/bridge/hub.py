@@ -71,6 +71,10 @@ class Hub:
             self._it.message(message, uuid)
             self._it.messages["", uuid] = True
 
+    def set_notice(self, text: str) -> None:
+        """Show a sentence about the host to all clients that connect from now on."""
+        self._it.notice = text
+
     def joined(self, client: int) -> None:
         """Somebody has connected. `client` is a number of the host's that never comes again."""
         joined = self._it.audience.join(client, self._clock())

@@ -84,6 +84,8 @@ class Obedience:
             "init": it.init,
             "knows": KNOWS,
         }
+        if it.notice:
+            facts["differs"] = it.notice
         if hello.protocol != PROTOCOL:
             facts["differs"] = DIFFERS.format(ours=PROTOCOL, theirs=hello.protocol)
         client.stale = False

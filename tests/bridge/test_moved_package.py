@@ -1,0 +1,229 @@
+"""The package is moved or upgraded under running hosts and a running server: their sessions continue to their end."""
+
+import compileall
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from box import ndjson
+from hosting import PATIENCE, Hosting
+from web import ask_at, stream_at
+
+import shim
+from shim.bridge import registry
+from shim.bridge.cast_log import CastLog
+from shim.bridge.gateway.tokens import TokenFile
+from shim.conversation.preload import HOST, LAZY_MODULES
+from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
+
+# SIGUSR1: write the names of all imported modules to a file.
+DUMP = """
+import os, signal, sys
+def dump(*_):
+    with open(f"{os.environ['MODULES']}.{os.getpid()}.new", "w") as file:
+        file.write(" ".join(sorted(sys.modules)))
+    os.rename(f"{os.environ['MODULES']}.{os.getpid()}.new", f"{os.environ['MODULES']}.{os.getpid()}")
+if any(word in sys.orig_argv for word in ("shim.bridge.host", "serve")):
+    signal.signal(signal.SIGUSR1, dump)
+"""
+ASKED = ndjson(INIT, calls(), asks())
+ANSWERED = ndjson(returns("ok"), says("After."), result("After."))
+SECOND = ndjson(INIT, says("Again."), result("Again."))
+
+
+class Installation:
+    """A copy of the package, a server and hosts that run it, and a vendor that asks before its first call."""
+
+    def __init__(self, path: Path, box, package: Path) -> None:
+        self.site = path / "site"
+        self.package = self.site / "shim"
+        shutil.copytree(package, self.package)
+        (self.site / "sitecustomize.py").write_text(DUMP, encoding="utf-8")
+        self.modules = path / "modules"
+        vendor = box.fake(
+            HELLO, ["hear", "go"], ["out", ASKED], ["hear", "control_response"], ["out", ANSWERED],
+            ["hear", "again"], ["out", SECOND], ["hear", "never"],
+        )  # fmt: skip
+        self.hosts = Hosting(
+            path / "hosts", SHIM_VENDOR="qwen", SHIM_BIN=vendor, PYTHONPATH=str(self.site), MODULES=str(self.modules)
+        )
+        with (path / "stderr").open("w") as stderr:
+            self.server = subprocess.Popen(
+                [sys.executable, "-P", "-m", "shim", "bridge", "serve", "--http", "0"],
+                env=self.hosts.environment, stdout=subprocess.PIPE, stderr=stderr, text=True,
+            )  # fmt: skip
+        self.stderr = path / "stderr"
+        self.port = int(self.server.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+        self.token = TokenFile(self.hosts.environment).current().drive
+
+    def close(self):
+        """End the server and the hosts."""
+        self.server.send_signal(signal.SIGINT)
+        self.server.communicate(timeout=PATIENCE)
+        self.hosts.close()
+
+    def ask(self, method, path, body=None):
+        body = {} if method == "POST" and body is None else body
+        answered = ask_at(self.port, method, path, body, {"Authorization": f"Bearer {self.token}"})
+        assert answered.status in (200, 201), answered
+        return answered.json
+
+    def begin(self):
+        """A session whose vendor has asked; its id."""
+        body = {"vendor": "qwen", "cwd": str(self.hosts.cwd), "prompt": "go"}
+        return self.ask("POST", "/sessions", body)["session"]
+
+    def until(self, session, happened):
+        deadline = time.monotonic() + PATIENCE
+        while not happened(now := self.ask("GET", f"/sessions/{session}")):
+            assert time.monotonic() < deadline, now
+            time.sleep(0.02)
+        return now
+
+    def question(self, session):
+        with stream_at(self.port, f"/sessions/{session}/events", self.token) as events:
+            return next(event.json["question"] for event in events if event.kind == "question")
+
+    def play_to_the_end(self, session):
+        """The question is answered, another turn follows, and the session is stopped."""
+        self.ask("POST", f"/sessions/{session}/answers", {"question": self.question(session), "behavior": "allow"})
+        self.until(session, lambda now: now["status"] == "idle")
+        self.ask("POST", f"/sessions/{session}/messages", {"text": "again"})
+        folder = registry.folder_of(session, self.hosts.environment)
+        deadline = time.monotonic() + PATIENCE
+        while b"Again." not in (log := _log(folder)) or b'"result"' not in log:
+            assert time.monotonic() < deadline, log
+            time.sleep(0.02)
+        self.until(session, lambda now: now["status"] == "idle")
+        self.ask("GET", "/me")
+        self.ask("GET", "/sessions")
+        assert ask_at(self.port, "GET", "/", None, {}).status == 200
+        with stream_at(self.port, f"/sessions/{session}/steps", self.token) as steps:
+            assert any("Again." in str(step.data) for step in steps)
+        self.ask("POST", f"/sessions/{session}/stop")
+        self.until(session, lambda now: not now["alive"])
+        log = _log(folder)
+        assert log.count(b'"type":"result"') == 2 and b"failed" not in log
+
+    def dump(self, pid):
+        """The modules that a process has imported."""
+        path = Path(f"{self.modules}.{pid}")
+        path.unlink(missing_ok=True)
+        os.kill(pid, signal.SIGUSR1)
+        deadline = time.monotonic() + PATIENCE
+        while not path.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return set(path.read_text().split())
+
+
+def _log(folder):
+    return b"\n".join(entry.line for entry in CastLog(os.path.join(folder, registry.LOG), 1).read(0, 10_000))
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A copy of the package with its bytecode, which would cost each process seconds."""
+    copy = tmp_path_factory.mktemp("package") / "shim"
+    shutil.copytree(Path(shim.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(copy, quiet=2)
+    return copy
+
+
+@pytest.fixture
+def installation(tmp_path, box, package):
+    made = Installation(tmp_path, box, package)
+    try:
+        yield made
+    finally:
+        if made.server.poll() is None:
+            made.close()
+
+
+@pytest.mark.parametrize("sessions", [1, pytest.param(10, marks=pytest.mark.full)])
+@pytest.mark.parametrize("how", ["moved", "upgraded"])
+def test_sessions_and_server_continue_without_their_package(installation, how, sessions):
+    running = [installation.begin() for _ in range(sessions)]
+    for session in running:
+        installation.question(session)
+    if how == "moved":
+        installation.package.rename(installation.site / "elsewhere")
+    else:
+        for path in list(installation.package.rglob("*")):
+            if path.is_file() and path != installation.package / "__init__.py":
+                path.unlink()
+        (installation.package / "__init__.py").write_text('__version__ = "9.9.9"\n', encoding="utf-8")
+    hosts = [Path(registry.folder_of(session, installation.hosts.environment), registry.STDERR) for session in running]
+    logs = [installation.stderr, *hosts]
+    deadline = time.monotonic() + PATIENCE
+    while not all(log.read_text() for log in logs):
+        assert time.monotonic() < deadline, logs
+        time.sleep(0.02)
+    for session in running:
+        installation.play_to_the_end(session)
+    installation.close()
+    for log in logs:
+        (line,) = log.read_text().splitlines()
+        assert shim.__version__ in line
+        assert ("moved or removed" if how == "moved" else "replaced by 9.9.9") in line
+
+
+def test_nothing_is_imported_after_the_start(installation):
+    session = installation.begin()
+    installation.question(session)
+    pids = [installation.until(session, lambda now: True) and installation.server.pid]
+    pids.append(registry.look_up(session, installation.hosts.environment).facts["pid"])
+    before = [installation.dump(pid) for pid in pids]
+    second = installation.begin()
+    installation.play_to_the_end(second)
+    installation.ask("POST", f"/sessions/{session}/interrupt")
+    installation.until(session, lambda now: now["status"] == "idle")
+    after = [installation.dump(pid) for pid in pids]
+    assert [sorted(now - then) for now, then in zip(after, before, strict=True)] == [[], []]
+    installation.close()
+    assert installation.stderr.read_text() == ""
+
+
+def test_a_session_is_not_started_without_the_package(installation):
+    installation.package.rename(installation.site / "elsewhere")
+    body = {"vendor": "qwen", "cwd": str(installation.hosts.cwd), "prompt": "go"}
+    headers = {"Authorization": f"Bearer {installation.token}"}
+    refused = ask_at(installation.port, "POST", "/sessions", body, headers)
+    assert refused.status == 409 and "was moved or removed" in refused.json["error"]
+    assert installation.ask("GET", "/sessions")["sessions"] == []
+
+
+def test_each_lazy_import_of_a_host_is_loaded_at_its_start():
+    assert _lazy_imports() <= {*LAZY_MODULES, *_LOADED_OTHERWISE}
+
+
+# Imported with a host's own modules, or only by a process that needs them from its start.
+_LOADED_OTHERWISE = {"anyio", "importlib", "re", "structlog", "jsonschema", "jsonschema_specifications", "subprocess"}
+
+
+def _lazy_imports():
+    import ast
+
+    names = set()
+    for folder in HOST:
+        for path in (Path(shim.__file__).parent / folder).rglob("*.py"):
+            for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    names |= set(_imported(function, ast))
+    return {name for name in names if name.partition(".")[0] != "shim"}
+
+
+def _imported(function, ast):
+    for node in ast.walk(function):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
