@@ -10,11 +10,22 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-CONNECTIONS = 512  # at once; a person has some ten
+from shim.process.descriptors import limit_connections
+
+CONNECTIONS = 512  # at once, where there are descriptors enough; a person has some ten
+DESCRIPTORS = 2  # of a connection: a stream has one to its host too
+# For files, for hosts that are started, and for connections that were accepted but not yet counted (ACCEPTS).
+RESERVED_DESCRIPTORS = 96
+ACCEPTS = 16  # connections that are accepted before any of them is counted, and the ones beyond the limit closed
 REQUEST_SECONDS = 20.0  # until a request is whole: the largest over a slow network
 HEAD_BYTES = 32 * 1024
 TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux: until what nobody took is an error
 STUCK_SECONDS = 60.0  # a client that takes nothing of its answer for so long has gone
+
+
+def max_connections() -> int:
+    """Return how many connections may be open at once."""
+    return limit_connections(CONNECTIONS, per_connection=DESCRIPTORS, reserved=RESERVED_DESCRIPTORS)
 
 
 class BoundedConnection(H11Protocol):
@@ -32,7 +43,7 @@ class BoundedConnection(H11Protocol):
         self._late: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
         idle = self._table()
-        if len(self.connections) > CONNECTIONS:
+        if len(self.connections) > max_connections():
             if not idle:
                 transport.abort()
                 return

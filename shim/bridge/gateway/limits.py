@@ -6,9 +6,11 @@ from time import monotonic
 
 from anyio import CancelScope
 
+from shim.bridge.gateway.connections import max_connections
 from shim.bridge.gateway.gate import Refused
 
 POSTS, POSTS_A_SECOND = 60, 10.0  # at once, and from then on: a person types slower, a script may wait
+STREAM_PART = 3  # of all connections, one part in so many may be streams of one token: requests always have room
 STREAMS = 128  # at once: some tabs, phones and scripts; each is a connection to a host
 
 
@@ -33,8 +35,9 @@ class Limits:
     @contextmanager
     def stream(self, role: str) -> Iterator[None]:
         """A place for a stream, for as long as the server lives. Refused if there is none."""
-        if self._streams.get(role, 0) >= STREAMS:
-            raise Refused(429, f"{STREAMS} streams are open with this token already")
+        most = min(STREAMS, max_connections() // STREAM_PART)
+        if self._streams.get(role, 0) >= most:
+            raise Refused(429, f"{most} streams are open with this token already")
         self._streams[role] = self._streams.get(role, 0) + 1
         with CancelScope() as scope:
             self._open.add(scope)

@@ -1,20 +1,22 @@
 """Runs the gateway: where it listens, under which names, with which certificate."""
 
 import asyncio
+import errno
 import ipaddress
 import os
 import re
+import resource
 import socket
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import uvicorn
 
 from shim import __version__
 from shim.bridge.gateway.app import application
-from shim.bridge.gateway.connections import HEAD_BYTES, BoundedConnection
+from shim.bridge.gateway.connections import ACCEPTS, HEAD_BYTES, BoundedConnection
 from shim.bridge.gateway.gate import Names, add_port
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.limits import Limits
@@ -30,6 +32,7 @@ KEEP_ALIVE_SECONDS = 5
 HANDSHAKE_SECONDS = 10.0  # of TLS, before which a connection is none of those that are counted
 END_SECONDS = 1  # for open streams at the end; browsers come back by themselves
 HOST_NAME = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
+SHORTAGE_SECONDS = 60.0  # from one line about missing descriptors to the next
 UPGRADE_TICKS = 10  # of uvicorn's, which are 0.1 s long, between two looks for another version
 # What only commands for a terminal or a file need.
 NOT_IN_A_SERVER = ("shim.bridge.attach", "shim.story.terminal", "shim.story.export.command", "shim.story.export.otel")
@@ -191,7 +194,7 @@ def server_of(endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, opened: socke
         access_log=False,
         proxy_headers=False,  # what a proxy says of a client changes nothing here
         server_header=False,
-        backlog=BACKLOG,
+        backlog=ACCEPTS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=END_SECONDS,
         h11_max_incomplete_event_size=HEAD_BYTES,
@@ -208,12 +211,23 @@ class GatewayServer(uvicorn.Server):
         super().__init__(config)
         self._limits = limits
         self._upgrade_noticed = False
+        self._next_shortage_report = 0.0
 
     async def on_tick(self, counter: int) -> bool:
         """Do what has to be done several times a second; return whether the server has to end."""
         if counter % UPGRADE_TICKS == 0:
             self._notice_upgrade()
         return await super().on_tick(counter)
+
+    def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Report an error that asyncio caught. Without descriptors it stops accepting for a second, often."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._next_shortage_report:
+            self._next_shortage_report = loop.time() + SHORTAGE_SECONDS
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            tell(f"no connection can be accepted for now: all {limit} file descriptors are in use (`ulimit -n`)\n")
 
     def _notice_upgrade(self) -> None:
         """Report once that the package's files were replaced or are gone."""
@@ -228,7 +242,10 @@ class GatewayServer(uvicorn.Server):
         if self.config.is_ssl:
             bounded = partial(loop.create_server, ssl_handshake_timeout=HANDSHAKE_SECONDS)
             loop.create_server = bounded  # type: ignore[method-assign]
+        loop.set_exception_handler(self._report_loop_error)
         await super().startup(sockets=sockets)
+        for opened in sockets or ():
+            opened.listen(BACKLOG)  # asyncio has set ACCEPTS: it has one number for both
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then all else."""

@@ -13,9 +13,11 @@ from shim.channels.mcp.socket_folder import same_user
 from shim.channels.raw_output import tell
 from shim.core.bridge.frames import FULL, frame
 from shim.core.reading.lines import LineSplitter
+from shim.process.descriptors import limit_connections
 from shim.state.files import aside_for
 
 CONNECTIONS = 256  # at once: frontends, and the streams of a gateway's pages; each costs a few KiB and a descriptor
+RESERVED_DESCRIPTORS = 96  # for the vendor, its tools' servers, the log, the recording and settings
 HELLO_SECONDS = 10.0  # for a client's first frame, so that nobody holds a place for nothing
 HELLO_BYTES = 64 * 1024  # of the first frame
 CHUNK_BYTES = 64 * 1024
@@ -30,6 +32,7 @@ class Door:
         self._runner = runner
         self._source = source
         self._numbers = count(1)
+        self._most = limit_connections(CONNECTIONS, per_connection=1, reserved=RESERVED_DESCRIPTORS)
 
     async def serve(self) -> None:
         """Take connections until cancelled."""
@@ -52,8 +55,8 @@ class Door:
             peer.close()
             return
         connection = Connection(next(self._numbers), peer)
-        if len(self._runner.connections) >= CONNECTIONS:
-            connection.say(frame("bye", reason=f"{CONNECTIONS}{FULL}"))  # which an empty socket takes
+        if len(self._runner.connections) >= self._most:
+            connection.say(frame("bye", reason=f"{self._most}{FULL}"))  # which an empty socket takes
             peer.close()
             return
         self._runner.joined(connection)

@@ -1,0 +1,105 @@
+"""`bridge serve` and a host with 256 file descriptors, as macOS has them, and more connections than that."""
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+import anyio
+import pytest
+from web import PATIENCE, ask_at
+
+from shim.bridge.gateway import connections, limits
+from shim.bridge.gateway.tokens import TokenFile
+from shim.process.descriptors import FEWEST_CONNECTIONS, limit_connections
+
+MACOS = 256
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A server with few descriptors, as a process: its port, its token, the file of its stderr."""
+    environment = {**os.environ, "SHIM_STATE": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    with (tmp_path / "stderr").open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "shim", "bridge", "serve", "--http", "0"],
+            env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (MACOS, MACOS)),
+        )  # fmt: skip
+    port = int(process.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+    try:
+        yield port, TokenFile(environment).current().drive, tmp_path / "stderr", process.pid
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+
+
+def silent(stack, port, count):
+    """Connections that send nothing. The server may refuse one of them."""
+    for _ in range(count):
+        link = stack.enter_context(socket.socket())
+        link.settimeout(PATIENCE)
+        link.connect(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.full)])
+def test_silent_connections_shut_the_owner_out_of_nothing(served, rounds):
+    port, token, stderr, pid = served
+    headers = {"Authorization": f"Bearer {token}"}
+    for _ in range(rounds):
+        with ExitStack() as stack:
+            silent(stack, port, 300)
+            assert ask_at(port, "GET", "/sessions", None, headers).status == 200
+            assert ask_at(port, "GET", "/me", None, headers).status == 200
+    assert ask_at(port, "GET", "/sessions", None, headers).status == 200
+    assert len(stderr.read_text().splitlines()) <= 1
+    deadline = time.monotonic() + PATIENCE
+    while len(os.listdir(f"/proc/{pid}/fd")) > 32:
+        assert time.monotonic() < deadline, "the connections stay open"
+        time.sleep(0.02)
+
+
+def test_a_server_without_descriptors_reports_it_once_and_recovers(served):
+    """Something else took them: the limit falls under the server while it runs."""
+    port, token, stderr, pid = served
+    headers = {"Authorization": f"Bearer {token}"}
+    assert ask_at(port, "GET", "/sessions", None, headers).status == 200
+    used = len(os.listdir(f"/proc/{pid}/fd"))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 4, MACOS))
+    with ExitStack() as stack:
+        silent(stack, port, 40)
+        deadline = time.monotonic() + PATIENCE
+        while not stderr.read_text():
+            assert time.monotonic() < deadline, "the shortage is not reported"
+            time.sleep(0.02)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (MACOS, MACOS))
+    assert ask_at(port, "GET", "/sessions", None, headers).status == 200
+    (line,) = stderr.read_text().splitlines()
+    assert "file descriptors are in use" in line
+
+
+@pytest.mark.parametrize(("soft", "allowed"), [(256, 80), (1024, 464), (20_000, 512), (64, FEWEST_CONNECTIONS)])
+def test_the_limit_of_connections_follows_the_descriptors(monkeypatch, soft, allowed):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    assert connections.max_connections() == allowed
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert limit_connections(7, per_connection=2, reserved=9) == 7
+
+
+def test_streams_leave_room_for_requests(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (MACOS, MACOS))
+    counts = limits.Limits()
+
+    async def fill():
+        with ExitStack() as stack:
+            for role in ("drive", "watch"):
+                with pytest.raises(limits.Refused, match="streams are open"):
+                    while True:
+                        stack.enter_context(counts.stream(role))
+            assert 40 < sum(counts._streams.values()) < connections.max_connections()
+
+    anyio.run(fill)
