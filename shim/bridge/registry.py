@@ -33,6 +33,8 @@ ENDED = 10_000  # sessions that are listed and kept beside those that live: the 
 TRIES = 3  # to remove a folder in which another process that removes it makes the lock anew
 DAY_SECONDS = 24 * 60 * 60.0
 DIED = "its host died"  # the detail of a session that had work to do then
+DAMAGED = "damaged: its file host.json {}"  # the detail of a session whose facts cannot be read
+RESTORED = ("cwd", "vendor", "name", "generation")  # facts that start.json has too
 UNDER_WAY = ("working", "blocked")  # states that a dead host cannot have
 
 
@@ -155,7 +157,7 @@ def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
     folder = os.path.join(top, canonical)
     facts = read_facts(folder)
     if facts is None:
-        return None
+        return _find_damaged(canonical, folder)
     try:
         with lock.dead(folder) as dead:
             if dead:
@@ -163,6 +165,43 @@ def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
     except OSError:
         dead = not sockets.answers(folder)
     return Registered(canonical, folder, not dead, facts)
+
+
+def _find_damaged(session: str, folder: str) -> Registered | None:
+    """Return a session whose facts cannot be read, as a crash of the machine or a full disk leaves them.
+
+    None if there was no session, or if its host lives: the host is just starting, or writes its facts again.
+    """
+    facts = restore_facts(folder)
+    try:
+        with lock.dead(folder) as dead:
+            return Registered(session, folder, False, facts) if dead and facts is not None else None
+    except OSError:
+        return None
+
+
+def restore_facts(folder: str) -> dict[str, Any] | None:
+    """Return what the other files of a session say in place of its damaged facts; None if there was no session."""
+    kept = [name for name in (FACTS, START, LOG) if os.path.lexists(os.path.join(folder, name))]
+    if not kept:
+        return None
+    start = read_start(folder) or {}
+    known = {key: start[key] for key in RESTORED if isinstance(start.get(key), _TYPES[key])}
+    written = round(1000 * max(os.lstat(os.path.join(folder, name)).st_mtime for name in kept))
+    usual = {
+        **dict.fromkeys(_TYPES),
+        **_USUAL,
+        "created": written,
+        "started": written,
+        "id": short_id(os.path.basename(folder)),
+    }
+    reason = "cannot be read" if FACTS in kept else "is missing"
+    return {**usual, **known, "session": os.path.basename(folder), "protocol": None, "detail": DAMAGED.format(reason)}
+
+
+def is_damaged(facts: Mapping[str, Any]) -> bool:
+    """Return whether the facts of a session could not be read."""
+    return facts.get("protocol") is None and str(facts.get("detail")).startswith(DAMAGED.partition("{")[0])
 
 
 def find(word: str, environment: Mapping[str, str]) -> list[Registered]:
@@ -211,12 +250,20 @@ def tidy(environment: Mapping[str, str], days: float) -> int:
         one = glance(name, environment)
         if one is not None and not one.alive:
             with suppress(OSError):
-                ended.append((os.stat(os.path.join(one.folder, FACTS)).st_mtime, one))
+                ended.append((_last_change(one.folder), one))
     oldest = time.time() - days * DAY_SECONDS
     for place, (at, one) in enumerate(sorted(ended, key=lambda each: each[0], reverse=True)):
         if at < oldest or place >= ENDED:
             removed += remove(one)
     return removed
+
+
+def _last_change(folder: str) -> float:
+    """Return when the facts of a session were written, or if they are missing, when its folder changed."""
+    try:
+        return os.stat(os.path.join(folder, FACTS)).st_mtime
+    except FileNotFoundError:
+        return os.stat(folder).st_mtime
 
 
 def remove(one: Registered) -> bool:

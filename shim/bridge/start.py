@@ -7,6 +7,7 @@ of two starts one wins, and who connects at once only waits for the first answer
 import errno
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -93,6 +94,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         )
     check_package_files(command())
     folder = make_folder(session, environment)
+    is_new = registry.read_facts(folder) is None and registry.restore_facts(folder) is None
     wanted = _still_a_copy(wanted, folder)
     held, listening = None, None
     try:
@@ -103,13 +105,14 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         facts = _facts(session, folder, wanted)
         registry.write_start(folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]})
         registry.write_facts(folder, facts)
-        _started.append(_spawn(folder, held, listening, environment))
+        facts = _spawn(folder, held, listening, environment, facts)
+        _started.append(facts["pid"])
     except (OSError, FrontendError) as error:
         if listening is None and isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise LivingError(session) from None  # without locks another start may have been sooner
         if listening is not None:
             sockets.remove(folder)
-        if held is not None and registry.read_facts(folder) is None:
+        if held is not None and is_new:
             shutil.rmtree(folder, ignore_errors=True)  # it never was a session
         if isinstance(error, FrontendError):
             raise
@@ -250,7 +253,8 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
     """The facts of a life that begins (background page, section 3)."""
     from shim.core.bridge.session import name_of  # not for whoever only reads what stands here
 
-    before, now = registry.read_facts(folder) or {}, int(time.time() * 1000)
+    before = registry.read_facts(folder) or registry.restore_facts(folder) or {}
+    now = int(time.time() * 1000)
     waits = wanted.prompt is None
     return {
         "protocol": PROTOCOL,
@@ -263,7 +267,7 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
         "started": now,
         "pid": None,
         "generation": before.get("generation", 0) + 1,
-        "status": None,
+        "status": "idle" if waits else "busy",
         "waitingFor": None,
         "state": "blocked" if waits else "working",
         "needs": "send a prompt to start" if waits else None,
@@ -273,8 +277,27 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str]) -> int:
-    """The process of the host, in a session of its own: no terminal, no pipe and no signal of ours reaches it."""
+def _spawn(
+    folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str], facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Start the process of the host, in a session of its own: no terminal, no pipe and no signal of ours reaches it.
+
+    Return the facts with its pid. They are written before the host reads them, because it waits for the end of its
+    stdin: a session has a pid as soon as it is listed. Signals wait until the host handles them.
+    """
+    gate, ours = os.pipe()
+    try:
+        facts = {**facts, "pid": _spawn_host(folder, held, listening, environment, gate)}
+        with suppress(OSError):  # on a full disk; the host tries again
+            registry.write_facts(folder, facts)
+    finally:
+        os.close(gate)
+        os.close(ours)
+    return facts
+
+
+def _spawn_host(folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
+    from shim.channels.early_signals import NAMES
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own  # not for whoever only reads what stands here
 
     keep_own()
@@ -288,12 +311,12 @@ def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mappi
             words,
             environment,
             file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, stdin, 0),
                 *((os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)),
                 *((os.POSIX_SPAWN_DUP2, one, number) for one, number in zip(ours, theirs, strict=True)),
             ],
             setsid=True,
-            setsigmask=(),
+            setsigmask=[getattr(signal, name) for name in NAMES],
             setsigdef=DEFAULT_SIGNALS,  # SIGHUP too: `nohup` is for the command that starts the host
         )
     finally:

@@ -74,7 +74,7 @@ def test_facts_of_any_kind_are_read_without_a_fault(environment):
         with open(os.path.join(folder, registry.FACTS), "wb") as file:
             file.write(text)
         one = registry.look_up(SESSION, environment)
-        assert one is None or (one.facts["state"], one.facts["pid"], one.facts["created"]) == ("failed", None, 0)
+        assert (one.facts["state"], one.facts["pid"], one.alive) == ("failed", None, False)
 
 
 def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environment, monkeypatch):
@@ -205,3 +205,58 @@ def test_where_others_can_write_no_session_is_seen(environment, mode, seen, capf
     os.chmod(registry.bridge_directory(environment), mode)
     assert bool(registry.sessions(environment)) == bool(registry.look_up(SESSION, environment)) == seen
     assert capfd.readouterr().err.count("is not your own folder") == (not seen)
+
+
+def damage(folder, how):
+    """Break `host.json` of a session as a crash of the machine, a full disk or a person does."""
+    path = os.path.join(folder, registry.FACTS)
+    if how == "missing":
+        os.unlink(path)
+    elif how == "a folder":
+        os.unlink(path)
+        os.mkdir(path)
+    else:
+        size = os.path.getsize(path)
+        data = {"empty": b"", "zeroed": bytes(size), "cut": b'{"protocol": 1, "cre', "a list": b"[]"}[how]
+        with open(path, "wb") as file:
+            file.write(data)
+
+
+DAMAGES = ["empty", "zeroed", "missing", "cut", "a list", "a folder"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
+    folder = keep(environment, state="done", status=None, pid=None)
+    registry.write_start(folder, {"cwd": "/repo", "vendor": "qwen", "name": 7, "generation": 3, "arguments": []})
+    damage(folder, how)
+    (one,) = registry.sessions(environment)
+    assert [each.session for each in registry.find(SESSION[:8], environment)] == [SESSION]
+    assert registry.is_damaged(one.facts) and "host.json" in one.facts["detail"] and not one.alive
+    told = (one.id, one.facts["state"], one.facts["cwd"], one.facts["vendor"], one.facts["name"], one.facts["pid"])
+    assert told == (SESSION[:8], "failed", "/repo", "qwen", None, None) and one.facts["generation"] == 3
+    assert registry.remove(one) and not os.path.exists(folder)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damaged_sessions_are_tidied_away_when_they_are_old(environment, how):
+    folders = {session: keep(environment, session, state="done", status=None, pid=None) for session in (SESSION, OTHER)}
+    for session, folder in folders.items():
+        os.makedirs(os.path.join(folder, registry.LOG))
+        damage(folder, how)
+        days = 31 if session == SESSION else 29
+        for path in (os.path.join(folder, registry.FACTS), folder):
+            if os.path.exists(path):
+                os.utime(path, (time.time() - days * 86400,) * 2)
+    assert registry.tidy(environment, days=30) == 1
+    assert [one.session for one in registry.sessions(environment)] == [OTHER]
+
+
+def test_a_session_that_is_just_starting_is_not_damaged(environment):
+    folder = registry.make_folder(SESSION, environment)
+    assert registry.sessions(environment) == []
+    held = lock.take(folder)
+    registry.write_start(folder, {"cwd": "/repo"})
+    assert registry.sessions(environment) == [] and registry.look_up(SESSION, environment) is None
+    os.close(held.descriptor)
+    assert [registry.is_damaged(one.facts) for one in registry.sessions(environment)] == [True]

@@ -24,7 +24,7 @@ OTHER = "0123abcd-0000-4000-8000-000000000002"
 
 def test_a_session_is_registered_before_its_host_is_up(hosts):
     one = hosts.start("make it so")
-    assert one.alive and one.facts["state"] == "working" and one.facts["pid"] is None
+    assert one.alive and (one.facts["state"], one.facts["status"]) == ("working", "busy") and one.facts["pid"]
     assert hosts.now(one).alive and one.facts["name"] == "make it so"
     assert (one.id, len(one.session)) == (one.session[:8], 36)
 

@@ -5,6 +5,7 @@ descriptors that it inherits, and so is its environment.
 """
 
 import os
+import select
 import socket
 import sys
 from contextlib import suppress
@@ -27,6 +28,7 @@ from shim.state import store
 
 SHOWN_ENDS = (143, 129)  # statuses of a conversation that a signal ended
 HEAD_LINES = 1000  # of a log, among which the first turn begins: before it only messages are said again
+STARTER_SECONDS = 5.0  # for a starter to write one small file
 PENDING = 1000  # connections that are told why a host could not begin
 
 
@@ -36,6 +38,7 @@ def main(arguments: list[str]) -> int:
     for descriptor in (lock, listening.fileno()):
         os.set_inheritable(descriptor, False)
     early_signals.listen()
+    _wait_for_starter()
     facts, signals, place = Facts(folder), Signals(), sockets.identity(folder)
     status, recorder = 1, None
     try:
@@ -65,6 +68,15 @@ def main(arguments: list[str]) -> int:
             signals.listen_again()
             recorder.close(lambda: True)
     return status
+
+
+def _wait_for_starter() -> None:
+    """Wait until the process that starts us has written our pid to the facts: it closes our stdin then."""
+    if select.select([0], [], [], STARTER_SECONDS)[0]:
+        os.read(0, 1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
 
 
 def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:

@@ -50,7 +50,7 @@ class Facts:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._place = sockets.identity(folder)
-        self.known = registry.read_facts(folder) or {}
+        self.known = registry.read_facts(folder) or registry.restore_facts(folder) or {}
 
     def change(self, facts: Mapping[str, Any]) -> None:
         """Keep other values of some facts, if any is another one."""
@@ -60,8 +60,8 @@ class Facts:
                 registry.write_facts(self._folder, self.known)
 
     def again(self) -> None:
-        """Keep them anew where their file was removed: without it nobody finds the session, and nobody can end it."""
-        if self.ours and not os.path.lexists(os.path.join(self._folder, registry.FACTS)):
+        """Keep them anew if their file is gone or damaged: without it nobody finds the session, and can end it."""
+        if self.ours and registry.read_facts(self._folder) is None:
             with suppress(OSError):
                 registry.write_facts(self._folder, self.known)
 

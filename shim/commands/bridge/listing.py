@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.bridge.registry import Registered, unanswered
+from shim.bridge.registry import Registered, is_damaged, unanswered
 from shim.core.reading.account import printable
 from shim.story.terminal.console import PIPE_COLUMNS
 
@@ -19,7 +19,7 @@ VENDOR_COLUMNS = 60  # the same of the vendors
 NAME_PART = 5  # of the terminal's width, one part in so many is a name's
 # What Markdown makes bold. `src/**/*.py` is none.
 _BOLD = re.compile(r"(?<![\w/*])\*\*(?=[^\s*/])(.+?)(?<=[^\s*/])\*\*(?![\w/*])")
-STYLES = {"working": "cyan", "blocked": "yellow", "done": "green", "failed": "red", "stopped": "dim"}
+STYLES = {"working": "cyan", "blocked": "yellow", "done": "green", "failed": "red", "damaged": "red", "stopped": "dim"}
 
 WHOLE = "what waits stands here in short; all of it: shim bridge list --json, or claude attach ID"
 
@@ -46,6 +46,8 @@ def drawn(found: Sequence[Registered]) -> str:
         facts, state = one.facts, one.facts["state"]
         living = "" if one.alive else " (ended)"
         waits = facts.get("needs") or facts.get("waitingFor") or unanswered(facts)
+        if is_damaged(facts):
+            state, living, waits = "damaged", "", f"{facts['detail']}; `claude rm {one.id}` removes it"
         cells: dict[str, object] = {
             "ID": one.id, "STATE": Text(state + living, style=STYLES.get(state, "")), "VENDOR": facts.get("vendor"),
             "NAME": facts.get("name"), "WAITS FOR": waits, "FOLDER": _home(facts["cwd"]),

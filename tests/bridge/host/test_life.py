@@ -236,10 +236,16 @@ def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
     hosts.ended(one)
 
 
-def test_facts_that_were_removed_are_kept_anew_while_the_session_lives(hosts):
+@pytest.mark.parametrize("left", [None, b"", bytes(300)], ids=["missing", "empty", "zeroed"])
+def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_lives(hosts, left):
     one = hosts.start()
     with hosts.link(one):
-        os.unlink(os.path.join(one.folder, registry.FACTS))
+        path = os.path.join(one.folder, registry.FACTS)
+        if left is None:
+            os.unlink(path)
+        else:
+            with open(path, "wb") as file:
+                file.write(left)
         deadline = time.monotonic() + PATIENCE
         while (now := registry.look_up(one.session, hosts.environment)) is None:
             assert time.monotonic() < deadline, "it lives on and nobody finds it"

@@ -62,6 +62,55 @@ def test_an_ended_session_is_listed_with_all(desk, one):
     assert listed["startedAt"] == one.facts["created"]
 
 
+@pytest.mark.parametrize("prompt", ["hi", None])
+def test_a_session_has_its_pid_and_its_status_as_soon_as_it_is_begun(desk, prompt):
+    """As with the real one. Also after each `respawn`, and before the host's own Python has started."""
+    desk.claude("--bg", *([prompt] if prompt else []))
+    for _ in range(3):
+        (listed,) = agents(desk)
+        with open(f"/proc/{listed['pid']}/cmdline") as file:
+            assert "shim.bridge.host" in file.read()
+        assert listed["status"] in (("busy", "idle") if prompt else ("idle",))
+        assert desk.claude("respawn", listed["id"]).status == 0
+
+
+def test_a_session_that_is_stopped_before_its_host_is_up_was_stopped(desk):
+    """Its host has its pid by then, and obeys the signal once it can."""
+    for _ in range(3):
+        desk.claude("--bg", "hi")
+        (listed,) = agents(desk)
+        assert desk.claude("stop", listed["id"]).stdout == f"stopped {listed['id']}\n".encode()
+    assert {each["state"] for each in agents(desk, "--all")} <= {"stopped", "done"}
+
+
+def damage(one, data):
+    """Write something else into `host.json`, or remove it."""
+    path = os.path.join(one.folder, registry.FACTS)
+    os.unlink(path)
+    if data is not None:
+        with open(path, "wb") as file:
+            file.write(data)
+
+
+@pytest.mark.parametrize("data", [b"", bytes(300), None], ids=["empty", "zeroed", "missing"])
+def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, one, data):
+    desk.claude("stop", one.id)
+    damage(one, data)
+    (listed,) = agents(desk, "--all")
+    assert (listed["id"], listed["state"], listed["cwd"]) == (one.id, "failed", str(desk.cwd))
+    table = desk.shim("bridge", "list", "--all").stdout.decode()
+    assert "damaged" in table and one.id in table and "host.json" in table
+    assert b"Hello." in desk.claude("logs", one.id).stdout
+    assert desk.claude("stop", one.id).status == 0
+    assert desk.claude("respawn", one.id).stdout == f"restarted {one.id}\n".encode()
+    again = desk.wait_until(one, lambda now: now.alive)
+    assert again.facts["generation"] == 2 and not registry.is_damaged(again.facts)
+    desk.claude("stop", one.id)
+    damage(one, data)
+    assert desk.claude("rm", one.id).stdout == f"removed {one.id}\n".encode()
+    assert agents(desk, "--all") == []
+
+
 def test_a_session_without_a_name_is_called_by_its_id_while_it_lives(desk):
     one = desk.start()
     assert [each["name"] for each in agents(desk)] == [one.id]
