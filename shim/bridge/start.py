@@ -105,7 +105,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         facts = _facts(session, folder, wanted)
         registry.write_start(folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]})
         registry.write_facts(folder, facts)
-        facts = _spawn(folder, held, listening, environment, facts)
+        facts = _start_process(folder, held, listening, environment, facts)
         _started.append(facts["pid"])
     except (OSError, FrontendError) as error:
         if listening is None and isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
@@ -277,26 +277,30 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _spawn(
+def _start_process(
     folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str], facts: dict[str, Any]
 ) -> dict[str, Any]:
-    """Start the process of the host, in a session of its own: no terminal, no pipe and no signal of ours reaches it.
+    """Start the process of the host, and return the facts with its pid.
 
-    Return the facts with its pid. They are written before the host reads them, because it waits for the end of its
-    stdin: a session has a pid as soon as it is listed. Signals wait until the host handles them.
+    They are written before the host reads them, because it waits for the end of its stdin: a session has a pid as soon
+    as it is listed.
     """
-    gate, ours = os.pipe()
+    stdin, gate = os.pipe()
     try:
-        facts = {**facts, "pid": _spawn_host(folder, held, listening, environment, gate)}
+        facts = {**facts, "pid": _spawn(folder, held, listening, environment, stdin)}
         with suppress(OSError):  # on a full disk; the host tries again
             registry.write_facts(folder, facts)
     finally:
+        os.close(stdin)
         os.close(gate)
-        os.close(ours)
     return facts
 
 
-def _spawn_host(folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
+def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
+    """The process of the host, in a session of its own: no terminal, no pipe and no signal of ours reaches it.
+
+    Signals wait until the host handles them: whoever reads its pid may stop it at once.
+    """
     from shim.channels.early_signals import NAMES
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own  # not for whoever only reads what stands here
 

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 MAX_FILES = 5  # descriptors of a fork: stdin, stdout, stderr, and the lock and the socket of a host
 OPEN_FILES = 4096  # descriptors that a process may have open when it becomes another one
+HOST_BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # until a host handles them
 CLONE_PARENT = 0x8000
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 possible = sys.platform == "linux" and SYS_CLONE is not None
@@ -150,18 +151,16 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
     """Let `shim.bridge.start` fork its hosts in this process: with `fork`, or with the server where it is None."""
     from shim.bridge import registry, start
 
-    def spawn(folder: str, held: Any, listening: socket.socket, environment: Mapping[str, str]) -> int:
+    def spawn(folder: str, held: Any, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
         can_fork = _can_fork_host(environment) and start.command is command
         if not can_fork or (fork and threading.active_count() > 1):
-            return spawn_really(folder, held, listening, environment)
+            return spawn_really(folder, held, listening, environment, stdin)
         log = start._stderr(os.path.join(folder, registry.STDERR))
-        null = os.open(os.devnull, os.O_RDONLY)
         request = Request((folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, host=True)
         try:
-            return (fork or server("").fork)(request, [null, log, log, held.descriptor, listening.fileno()])
+            return (fork or server("").fork)(request, [stdin, log, log, held.descriptor, listening.fileno()])
         finally:
             os.close(log)
-            os.close(null)
 
     command = start.command  # a test that replaces it starts another program
     spawn_really, start._spawn = start._spawn, spawn
@@ -179,15 +178,16 @@ def _fork_host_here(request: Request, files: Sequence[int]) -> int:
     """Fork this process, which is a fork itself: the parent of the host is the process that really starts it."""
     from shim.channels import early_signals
 
+    before = signal.pthread_sigmask(signal.SIG_SETMASK, HOST_BLOCKED)
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pid
     status = 1
     try:
         atexit._clear()
         early_signals.heard.clear()
         signal.set_wakeup_fd(-1)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -213,10 +213,13 @@ def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
         data = b""
         while len(data) < int.from_bytes(size, "big"):
             data += asked.recv(int.from_bytes(size, "big") - len(data))
+        request = Request(*eval(data))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HOST_BLOCKED if request.host else ())
         pid = _clone()
         if not pid:
             asked.close()
-            return _become(Request(*eval(data)), files)
+            return _become(request, files)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         asked.sendall(pid.to_bytes(8, "big"))
         for file in files:
             os.close(file)
