@@ -83,13 +83,16 @@ class Parts:
             key = next(iter(list(self._by_index)[position : position + 1]), position)
         part = self._by_index.get(key)
         function = delta.get("function") or {}
+        begun = None
         if part is not None and begins_another(
             part, read_id(identity), function.get("name"), function.get("arguments")
         ):
             self._by_index = {object() if known == key else known: one for known, one in self._by_index.items()}
-            part = None
+            begun, part = part, None
         if part is None and len(self._by_index) < CALLS:
             part = self._by_index[key] = Part()
+            if begun is not None and not function.get("name"):  # the piece that began it could not be told apart
+                part.identity, part.name = begun.identity, begun.name
         return part
 
     def take(self) -> list[tuple[str, str, str]]:

@@ -352,3 +352,99 @@ def test_a_tool_that_took_the_place_of_one_of_pis_is_asked_about_as_the_call_tha
     own = {"toolCallId": "c1", "toolName": "bash"}
     talk.says({"type": "tool_execution_end", **own, "result": {"content": "A"}, "isError": False})
     assert pairs(parse(talk.lines)) == [(ONE, "A")]
+
+
+# -- what people reported about servers and agents ----------------------------------------------------------------
+
+
+def chunk(*deltas: Event, finish: str | None = None) -> Event:
+    choice = {"index": 0, "delta": {"tool_calls": list(deltas)} if deltas else {}, "finish_reason": finish}
+    return {"object": "chat.completion.chunk", "id": "c", "model": "m", "session_id": SESSION, "choices": [choice]}
+
+
+def piece(identity: Any, arguments: str, name: str | None = "run_shell_command", index: int | None = 0) -> Event:
+    function = {"arguments": arguments} | ({} if name is None else {"name": name})
+    return {"index": index, "id": identity, "type": "function", "function": function}
+
+
+def given(command: str) -> str:
+    return json.dumps({"command": command})
+
+
+FINISH = chunk(finish="tool_calls")
+CHUNKS = {
+    # ollama/ollama#15457, BerriAI/litellm#33678: every call has the index 0.
+    "index": [chunk(piece("a", given(ONE))), chunk(piece("b", given(OTHER))), FINISH],
+    "index in one line": [chunk(piece("a", given(ONE)), piece("b", given(OTHER))), FINISH],
+    # The same with one id: skye-harris/hass_local_openai_llm#92, where the end comes twice, too.
+    "index and id": [chunk(piece("a", given(ONE))), chunk(piece("a", given(OTHER))), FINISH, FINISH],
+    "in fragments": [
+        chunk(piece("a", "")),
+        *(chunk(piece(None, text, None)) for text in ('{"comm', 'and": "ls a"}')),
+        chunk(piece("b", "")),
+        *(chunk(piece(None, text, None)) for text in ('{"comm', 'and": "ls b"}')),
+        FINISH,
+    ],
+    "one id in fragments": [
+        *(
+            chunk(piece("a", "") if text is None else piece(None, text, None))
+            for text in (None, '{"comm', 'and": "ls a"}', None, '{"comm', 'and": "ls b"}')
+        ),
+        FINISH,
+    ],
+    # sgl-project/sglang#7048: only the first call has an id.
+    "no later id": [chunk(piece("a", given(ONE))), chunk(piece(None, given(OTHER), index=1)), FINISH],
+    # vllm-project/vllm#18412: no id at all, and no index (ollama/ollama#7881).
+    "no id": [chunk(piece(None, given(ONE))), chunk(piece(None, given(OTHER), index=1)), FINISH],
+    "no index": [chunk(piece("a", given(ONE), index=None)), chunk(piece("b", given(OTHER), index=None)), FINISH],
+}
+
+
+@pytest.mark.parametrize("events", CHUNKS.values(), ids=CHUNKS)
+def test_calls_in_pieces_stay_apart(events):
+    results = rfc("a")[1]
+    found = pairs(run("qwen-rfc", *events, *results))
+    assert [command for command, _ in found] == [ONE, OTHER]
+    assert found[0] == (ONE, "A")
+
+
+@pytest.mark.parametrize("vendor", STREAMS)
+def test_a_server_may_give_one_id_to_every_call_of_a_conversation(vendor):
+    """NousResearch/hermes-agent#70724 (llama.cpp): one id for all replies."""
+    events = []
+    for _ in range(3):
+        calls, results = STREAMS[vendor]("ZsSt4SkIFMRz0HtqT7MTlimNvzlKM896")
+        events += [*calls, *results]
+    assert pairs(run(vendor, *events)) == [(ONE, "A"), (OTHER, "B")] * 3
+
+
+def test_a_call_of_pi_may_have_neither_id_nor_name():
+    """earendil-works/pi#4854: a hosted gateway sends only arguments, and pi answers that there is no such tool."""
+    calls = [{"type": "toolCall", "id": "", "name": "", "arguments": {"command": command}} for command in (ONE, OTHER)]
+    said = {"type": "message_end", "message": {"role": "assistant", "content": calls, "stopReason": "toolUse"}}
+    events = [said]
+    for _ in calls:
+        result = {"content": [{"type": "text", "text": "Tool  not found"}], "isError": True}
+        own = {"toolCallId": "", "toolName": ""}
+        events.append({"type": "tool_execution_end", **own, "result": result, "isError": True})
+        events.append({"type": "message_end", "message": {"role": "toolResult", **own, **result}})
+    assert pairs(run("pi", *events)) == [(ONE, "Tool  not found"), (OTHER, "Tool  not found")]
+
+
+@pytest.mark.parametrize("vendor", STREAMS)
+def test_equal_calls_with_ids_of_their_own_are_all_written(vendor):
+    """lmstudio-ai/lmstudio-bug-tracker#1756: nine equal calls in one reply."""
+    calls, results = [], []
+    for number in range(9):
+        made = STREAMS[vendor](f"call_{number}")
+        calls += json.loads(json.dumps(made[0]).replace(OTHER, ONE))
+        results.append(json.loads(json.dumps(made[1]).replace(OTHER, ONE)))
+    found = pairs(run(vendor, *calls, *(event for group in results for event in group)))
+    assert len(found) >= 9 and {command for command, _ in found} == {ONE}
+
+
+def test_kimi_counts_its_calls_anew_in_each_reply():
+    """HKUDS/nanobot#4473: `grep:3` names several open calls."""
+    calls = openai("grep:3", "grep a", "grep b", "grep c")
+    results = [{"role": "tool", "content": text, "tool_call_id": "grep:3"} for text in "ABC"]
+    assert [text for _, text in pairs(run("kimi", calls, *results, calls, *results))] == [*"ABC"] * 2

@@ -53,7 +53,7 @@ class Parts:
         part = self._calls.get(key)
         if part is not None and begins_another(part, identity, name, fragment):
             self._keep(key)
-            part = None
+            identity, name, part = identity or part.identity, name or part.name, None
         if part is None:
             if len(self._calls) >= CALLS:
                 self._account.repaired("call_left_out", str(key))
