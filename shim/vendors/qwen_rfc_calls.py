@@ -78,7 +78,7 @@ class Parts:
             if key not in self._by_index:
                 key = next((at for at, part in self._by_index.items() if part.identity == key), key)
         elif alone and self._last is not None:
-            return self._last
+            key = next(known for known, part in self._by_index.items() if part is self._last)
         else:
             key = next(iter(list(self._by_index)[position : position + 1]), position)
         part = self._by_index.get(key)
@@ -122,7 +122,7 @@ class CallsTranslator(Translator):
     def _forget(self) -> None:
         self._reason: str | None = None
         self._parts = Parts()
-        self._owed: dict[str, bool] = {}
+        self._owed: dict[str, list[bool]] = {}
         self._displayed: dict[str, int] = {}  # ids of calls → results that a display showed and no message has repeated
 
     def begin(self, turn: Turn) -> None:
@@ -161,7 +161,7 @@ class CallsTranslator(Translator):
             self._go_on()
             name = message.get("name")
             made: dict[str, Any] = {"name": translate(TOOLS, name, {})[0]} if isinstance(name, str) else {}
-            failed = self._owed.pop(call, False) or bool(message.get("is_error"))
+            failed = self._take_owed(call, default=False) or bool(message.get("is_error"))
             turn.tool_result(call, words(message.get("content")), failed, **made)
             self._answered()
 
@@ -182,12 +182,12 @@ class CallsTranslator(Translator):
             return
         if self._parts.has(call):
             self._say_parts()
-        if not turn.conversation.knows(call):
+        if turn.find_call(call) is None and not turn.conversation.knows(call):
             name, arguments = invented(event, turn.account)
             if not name and status in WORKING:
                 return
             turn.tool_use(call, name or "unknown", arguments)
-        if call in turn.open:
+        if turn.find_call(call) is not None:
             self._go_on()
             self._nested(call, event.get("result_display"))
             if status in FINAL:
@@ -201,7 +201,12 @@ class CallsTranslator(Translator):
                 self._displayed[call] = self._displayed.get(call, 0) + 1
             self._answered()
         elif len(self._owed) < OPEN_CALLS:
-            self._owed[call] = failed
+            self._owed.setdefault(call, []).append(failed)
+
+    def _take_owed(self, call: str, *, default: bool) -> bool:
+        """Return whether a call has failed whose display showed nothing."""
+        owed = self._owed.get(call)
+        return owed.pop(0) if owed else default
 
     def _nested(self, call: str, shown: Any) -> None:
         """The calls of a nested agent, each said once, with its result as soon as it has one."""

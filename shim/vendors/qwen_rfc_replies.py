@@ -178,7 +178,7 @@ class RepliesTranslator(CallsTranslator):
         if turn.open:
             for _ in range(len(turn.open)):
                 call, (said_as, _, _) = next(iter(turn.open.items()))
-                turn.tool_result(call, "", self._owed.get(call, said_as in turn.denials))
+                turn.tool_result(call, "", self._take_owed(call, default=said_as in turn.denials))
             self._owed.clear()
         self._displayed.clear()
         turn.message_facts(model)

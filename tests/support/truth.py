@@ -82,3 +82,21 @@ def _check_exit(result: Line, cause: str) -> None:
         assert "exit_code" in shim and f"exited with code {shim['exit_code']}" in result["errors"][0]
     if cause == "clean":
         assert "signal" not in shim
+
+
+def check_calls(lines: Sequence[Line]) -> list[Any]:
+    """Assert that each call of a stream has an id of its own and one result; gives back what the results say."""
+    blocks = [block for line in lines for block in _blocks_of(line)]
+    calls = [block["id"] for block in blocks if block.get("type") == "tool_use"]
+    results = [block for block in blocks if block.get("type") == "tool_result"]
+    twice = {identity for identity in calls if calls.count(identity) > 1}
+    assert not twice, f"these ids name several calls: {twice}"
+    answered = [block["tool_use_id"] for block in results]
+    assert sorted(answered) == sorted(calls), f"calls {calls} have the results of {answered}"
+    return [block["content"] for block in results]
+
+
+def _blocks_of(line: Line) -> list[Line]:
+    message = line.get("message") if line.get("type") in ("assistant", "user") else None
+    content = message.get("content") if isinstance(message, dict) else None
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []

@@ -16,6 +16,7 @@ STREAM = "stream"  # the source of a call whose vendor announces each call once
 QUESTION = "question"  # the source of a call that a vendor asks about
 UPDATE = "update"  # the source of arguments that replace those of an open call
 SOURCES = 8  # of one call; no vendor announces a call in so many kinds of events
+ENDED_CALLS = 1000  # that are remembered
 DIGEST_BYTES = 8  # of an id that is too long: enough to tell the ids of one turn apart
 
 Entry = TypeVar("Entry")
@@ -83,6 +84,7 @@ class OpenCalls(Generic[Entry]):
         self.calls: dict[str, Entry] = {}
         self.hidden: dict[str, None] = {}  # keys of calls that are left out of the stream
         self._announced: dict[str, Announcement] = {}  # by key
+        self._ended: dict[str, tuple[str, int]] = {}  # by the vendor's id, if a result had a name
         self._later: dict[str, list[str]] = {}  # the vendor's id → keys of the later calls; "" → all calls without id
 
     def has(self, identity: str) -> bool:
@@ -185,8 +187,10 @@ class OpenCalls(Generic[Entry]):
             keys = list(self.calls)
         if accepts is not None:
             keys = [key for key in keys if accepts(key)]
+        named = [key for key in keys if key in self._announced and self._announced[key].name == name]
+        if identity and name is not None and arguments is not None and not named:
+            return None  # the vendor says what was called, and it is none of these
         if len(keys) > 1 and name is not None:
-            named = [key for key in keys if key in self._announced and self._announced[key].name == name]
             same = [key for key in named if arguments is not None and self._announced[key].agrees(arguments)]
             keys = same or named or keys
         if len(keys) > 1:  # the call that went furthest, such as the one that has started
@@ -198,6 +202,17 @@ class OpenCalls(Generic[Entry]):
         """Return how many kinds of events, questions aside, have announced a call."""
         announced = self._announced.get(key)
         return 0 if announced is None else len(announced.arguments.keys() - {QUESTION})
+
+    def note_end(self, identity: str, name: str, arguments: object) -> None:
+        """Remember what the vendor says that a call was, which has ended."""
+        if len(self._ended) >= ENDED_CALLS:
+            self._ended.clear()
+        self._ended[identity] = name, fingerprint(arguments)
+
+    def is_another(self, identity: str, name: str | None, arguments: object) -> bool:
+        """Return whether a result is that of another call than the one with its id that has ended."""
+        ended = self._ended.get(identity)
+        return ended is not None and name is not None and ended != (name, fingerprint(arguments))
 
     def remove(self, key: str) -> None:
         """Remove a call; the next call with its id takes its key."""

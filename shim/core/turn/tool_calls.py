@@ -285,6 +285,8 @@ class ToolCalls:
         ):
             self._forbidden(*call)  # the vendor knew that it may not, and it ran
             return
+        if name is not None:
+            self.table.note_end(identity, name, arguments)
         self.table.remove(key)
         if self._refusals:
             refusal = self._refusals.pop(call[0], "")
@@ -400,7 +402,7 @@ class ToolCalls:
         """The key of a call for a result whose call is not open: invented, or None when there is nothing to answer."""
         if (key := self.table.match_result(identity, name, arguments)) is not None:  # the call is hidden
             self.table.remove(key)
-        elif identity and self._conversation.knows(identity):
+        elif identity and self._conversation.knows(identity) and not self.table.is_another(identity, name, arguments):
             self._account.repaired("second_tool_result", identity)
         elif name is not None:
             key = self.tool_use(identity, name, arguments or {})

@@ -110,6 +110,8 @@ def is_another(call: Call, update: Mapping[str, Any]) -> bool:
         return True
     if not call.agent_id and call.begun:
         return True
+    if update.get("status") == "pending" and call.is_running:
+        return True
     if _has_input(given) and call.told:
         return call.said and given != call.input
     is_renamed = isinstance(title, str) and bool(call.title) and title != call.title

@@ -206,7 +206,7 @@ class Engine(Translator):
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
         claude, arguments = self.translate(name, arguments)
         claude = claude if claude.__class__ is str else "unknown"
-        known = self.turn.find_call(own, claude, arguments) if own else None
+        known = self.turn.find_call(own, *((claude, arguments) if name is not None else ())) if own else None
         if known is not None:
             self.turn.denied(*known)
             return

@@ -1,0 +1,71 @@
+"""What an agent calls its calls does not matter: with one id for all of them, or none, the same is written.
+
+Servers give several calls one id (llama.cpp, ollama, kimi), and some give none. A fixture is read again with other ids
+in it. What must not change: the calls and their arguments, one result for each call, how the turn ends.
+"""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from support import fixture_cases, parse, translate_case
+from sweeps import over
+from truth import check_calls
+
+# The agent's own program gives these ids, and their form says something: the parts of an item, the name of a tool.
+OWN_IDS = re.compile(r"\bitem_\d+\b|__[0-9a-z_-]+$|^(effect|plan|todo|form|ask)[-_]")
+NESTED = re.compile(rb'"parent_?tool_?(use|call)_?id": ?"', re.I)
+# Questions that name nothing but the id; fragments that name nothing else; ids that displays spell in another way.
+BY_ID_ONLY = re.compile(r"opencode/.*-acp-|qwen-rfc/.*(ids-only|confirmations)")
+PREFIX = b'"call_'
+
+
+def calls_of(data: bytes) -> list[dict[str, Any]]:
+    """The ids of calls as the vendor has them, with name and arguments, in the order of the stream."""
+    lines = parse(data)
+    assert not any(line.get("parent_tool_use_id") for line in lines), "nested agents have ids of their own"
+    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    return [block for block in blocks if block["type"] == "tool_use"]
+
+
+def can_be_renamed(case: Any) -> bool:
+    """Whether a fixture has several calls, all different, whose ids are the model server's."""
+    if case.passthrough or NESTED.search(case.data) or BY_ID_ONLY.search(case.name):
+        return False
+    try:
+        calls = calls_of(translate_case(case)[0])
+    except AssertionError:
+        return False
+    given = [json.dumps([call["name"], call["input"]], sort_keys=True) for call in calls]
+    own = [call["id"] for call in calls if json.dumps(call["id"]).encode() in case.data]
+    if any(PREFIX + call["id"].encode() in case.data for call in calls):
+        return False
+    return (
+        len(calls) > 1
+        and len(set(given)) == len(given)
+        and len(own) == len(calls)
+        and not any(map(OWN_IDS.search, own))
+    )
+
+
+def test_enough_fixtures_are_read_with_other_ids():
+    vendors = {case.vendor for case in fixture_cases() if can_be_renamed(case)}
+    assert len(vendors) >= 7, vendors
+
+
+@pytest.mark.parametrize("identity", ["same", ""])
+@over(case for case in fixture_cases() if can_be_renamed(case))
+def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, identity):
+    before, _ = translate_case(case)
+    data = case.data
+    for call in calls_of(before):
+        data = data.replace(json.dumps(call["id"]).encode(), json.dumps(identity).encode())
+        data = data.replace(
+            json.dumps(json.dumps(call["id"]))[1:-1].encode(), json.dumps(json.dumps(identity))[1:-1].encode()
+        )
+    said, _ = translate_case(case, data=data)
+    results = check_calls(parse(said))
+    found = [(call["name"], call["input"]) for call in calls_of(said)]
+    assert sorted(map(str, found)) == sorted(str((call["name"], call["input"])) for call in calls_of(before))
+    assert sorted(map(str, results)) == sorted(map(str, check_calls(parse(before))))
