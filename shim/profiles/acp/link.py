@@ -29,6 +29,8 @@ STRANGER = "the agent speaks version {} of its protocol, not 1 or 2"
 LOGINS = 10  # ways to log in that are told
 # Asked while a session is loaded: nobody has it, and its answer stands behind what was said before it.
 NOTHING = "_claude-shim/nothing"
+# Ways in which an agent may send the history of a session again; opencode does when it forks one.
+REPLAYING = ("load", "fork")
 REPLAYS = 10_000  # such questions for one session: one is answered behind one or more of its old messages
 
 
@@ -305,7 +307,7 @@ class Link:
         if opening.resume is None:
             return self._peer.ask(SESSION, "session/new", **place)
         way = self.version.way(agent, opening.fork)
-        self.loading = way == "load"
+        self.loading = way in REPLAYING
         return self._peer.ask(SESSION, f"session/{way}", sessionId=opening.resume, **place)
 
     def _settings(self) -> list[bytes]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from shim.core.claude.permissions import QUESTION
 from shim.core.reading.json_text import dump
-from shim.core.turn.machine import CLOSED
+from shim.core.turn.machine import CLOSED, TEXT
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
 from shim.core.vendor.tools import Tool, Tools
@@ -38,6 +38,9 @@ FAILURES = ("failed", "cancelled")  # states of a call
 LIMITS = {"max_turn_requests": "error_max_turns"}
 REASONS = {"max_tokens": "max_tokens", "refusal": "refusal"}
 LOGIN = -32000  # the protocol's code for an agent that is not logged in
+FAILURE_CHARACTERS = 20_000  # of what an agent says when a turn failed
+# Updates that belong to the answer: after one of these the turn goes on.
+CONVERSATION = ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan")
 NOTICE = "[MODE_UPDATE]"  # in front of what gemini says of a new mode, where its model's words stand
 UNTITLED = "****\n"  # gemini's title of a thought that has none
 
@@ -54,6 +57,9 @@ class AcpTranslator(Translator):
     trailer: ClassVar[Pattern[str] | None] = None  # what it adds to the end of what a call returned
     notices: ClassVar[Pattern[str] | None] = None  # what it says itself about a call, where its model's words stand
 
+    retries: ClassVar[Pattern[str] | None] = None  # what it says itself when it asks its model again
+    failures: ClassVar[Pattern[str] | None] = None  # how it begins what it says itself when a turn failed
+
     def __init__(self, turn: Turn, *, partial: bool = False, link: Link | None = None) -> None:
         super().__init__(turn, partial=partial)
         self.link = link or Link()
@@ -64,6 +70,8 @@ class AcpTranslator(Translator):
         self._plans = 0
         self._upserts = Upserts()
         self._server_names: list[str] | None = None
+        self._failure = ""  # a text that is the reason of a failure if the turn ends now
+        self._retried = 0
         self._updates: dict[object, Callable[[Event], None]] = {
             "agent_message_chunk": lambda update: self._chunk(update, self.turn.text),
             "agent_thought_chunk": lambda update: self._chunk(update, self.turn.thinking),
@@ -95,6 +103,7 @@ class AcpTranslator(Translator):
         self._calls.clear()
         self._upserts.clear()
         self._server_names = None
+        self._failure, self._retried = "", 0
         self.link.work.end()
         self._end = None
         self._bill.cost, self._plan = 0.0, None
@@ -180,6 +189,8 @@ class AcpTranslator(Translator):
         if handler is None:
             self.turn.unknown(f"session/update/{kind}", update)
         elif params.get("sessionId") in (self.link.session, "") or not self.link.session:
+            if self._failure and kind in CONVERSATION:
+                self._release_failure()
             handler(update)
 
     def _chunk(self, update: Event, say: Callable[..., None]) -> None:
@@ -192,11 +203,24 @@ class AcpTranslator(Translator):
             return
         if self.notices is not None and self.notices.fullmatch(text):
             return
+        if self.retries is not None and self.retries.fullmatch(text):
+            self._retried += 1
+            self.turn.retry(self._retried, self._retried, 0, text)
+            return
+        if self.failures is not None and self.turn.state is not TEXT and self.failures.match(text):
+            self._failure = text
+            return
         self._end_refused()
         message = update.get("messageId")
         say(text.removeprefix(UNTITLED), message if self._by_id else None)
         if self._by_id:
             self._upserts.piece(str(message), text)
+
+    def _release_failure(self) -> None:
+        """The turn goes on after a text that looked like the reason of a failure: it is the model's."""
+        text, self._failure = self._failure, ""
+        self._end_refused()
+        self.turn.text(text)
 
     def _whole(self, update: Event, say: Callable[..., None]) -> None:
         """A message as a whole: what is new of it is said."""
@@ -343,6 +367,8 @@ class AcpTranslator(Translator):
     def _asked(self, event: Event) -> None:
         identity, params = event["id"], event.get("params")
         method = event["method"]
+        if self._failure:
+            self._release_failure()
         if method == "elicitation/create" and self.link.asks and isinstance(params, dict):
             self._form(identity, params)
         elif method == "session/request_permission" and isinstance(params, dict):
@@ -410,7 +436,14 @@ class AcpTranslator(Translator):
         turn, reason = self.turn, result.get("stopReason")
         if turn.state is CLOSED:  # ended by us before the agent heard of it
             return
-        turn.message_end(self._bill.usage(result), REASONS.get(str(reason)), self._bill.cost)
+        usage = self._bill.usage(result)
+        if self._failure and not (usage and usage["output_tokens"]):
+            text, self._failure = self._failure, ""
+            self._broke({"message": text[:FAILURE_CHARACTERS].partition(": ")[2]})
+            return
+        if self._failure:
+            self._release_failure()
+        turn.message_end(usage, REASONS.get(str(reason)), self._bill.cost)
         if self.ends_at_denial and self.link.reasons and self.turn.state is not CLOSED:
             self._bill.cost = 0.0
             self.outbox.append(self.link.explain())

@@ -12,6 +12,9 @@ r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so t
     denied = "ends"           a call that is denied ends the work on a prompt: the agent is told why, in another one
     trailer = '\n<exit \d+>$'  what it adds to the end of what a call returned
     notices = "^Info: "       what the agent says beside its model about a call, where its model's words stand
+    retries = "^Info: …"      what the agent says, in one piece, when it asks its model again
+    failures = "^Error: "     how the agent begins what it says, in one piece, at the end of a turn that failed; it is
+                              the reason only if the turn ends behind it without a token of the model
     model = true              the model is set in the session, not on the command line
     modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as `default`
     usage = "session"         its usage is that of the session so far (else: of the turn)
@@ -46,7 +49,20 @@ if TYPE_CHECKING:
 RULES = ("stream", "event", "report", "stderr", "exit_codes", "adapter", "unattended")
 KEYS = (
     *("command", "argv", "permission_args", "tool_name", "server_tool", "signs", "questions", "input", "denied"),
-    *("trailer", "notices", "model", "modes", "usage", "draft", "documents", "addresses", "asks", "listed"),
+    *(
+        "trailer",
+        "notices",
+        "retries",
+        "failures",
+        "model",
+        "modes",
+        "usage",
+        "draft",
+        "documents",
+        "addresses",
+        "asks",
+        "listed",
+    ),
 )
 IN_PLACE = ("command", "argv", "permission_args")
 LEFT_OUT = ("permission_tools", "permission_env", "report")  # of a vendor that cannot ask
@@ -141,6 +157,8 @@ def reader(own: Spot, tools: Tools) -> "type[AcpTranslator]":
         "ends_at_denial": own.at("denied").choice(("goes on", "ends"), "goes on") == "ends",
         "trailer": own.at("trailer").pattern() if own.at("trailer") else None,
         "notices": own.at("notices").pattern() if own.at("notices") else None,
+        "retries": own.at("retries").pattern() if own.at("retries") else None,
+        "failures": own.at("failures").pattern() if own.at("failures") else None,
         "counts_session": own.at("usage").choice(("turn", "session"), "turn") == "session",
     }
     made: type[AcpTranslator] = type("AgentTranslator", (AcpTranslator,), facts)

@@ -346,3 +346,82 @@ def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_co
     assert turn[-2]["result"] == "Info: so"
     (returned,) = [line["message"]["content"][0] for line in turn if line["type"] == "user"]
     assert (returned["content"], returned["is_error"]) == ("no", True)
+
+
+# -- an agent that reports its failures as texts ----------------------------------------------------------------------
+
+RETRYING = "Info: Request failed due to a transient API error. Retrying..."
+NO_KEY = "Error: Authentication failed with provider at http://127.0.0.1:1/v1 (HTTP 401).\n  Check your key."
+BROKEN = "Error: Failed to get response from the AI model; retried 5 times Last error: 500 The server had an error."
+
+
+def copilot(*updates, done=DONE):
+    talk = Talk("copilot").says(*ANSWERS, *updates, done).end()
+    lines = [json.loads(line) for line in talk.lines.splitlines()]
+    (result,) = (line for line in lines if line["type"] == "result")
+    blocks = [block for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    return result, [block["text"] for block in blocks if block["type"] == "text"], lines
+
+
+def used(output):
+    return {"id": 3, "result": {"stopReason": "end_turn", "usage": {"inputTokens": 1, "outputTokens": output}}}
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"), [(NO_KEY, "auth"), (BROKEN, "vendor_error"), ("Error: Odd.", "vendor_error")]
+)
+@pytest.mark.parametrize("done", [DONE, used(0)])
+@pytest.mark.parametrize("before", [[], [text(RETRYING), text(RETRYING)]])
+def test_a_failure_that_copilot_says_as_a_text_is_an_error_and_not_the_models_word(words, cause, done, before):
+    result, texts, lines = copilot(*before, text(words), update("usage_update", used=5, size=9), done=done)
+    assert result["is_error"] and result["shim"]["cause"] == cause
+    assert words.removeprefix("Error: ")[:20] in json.dumps(result)
+    assert not any("Retrying" in one for one in texts)
+    assert [line["attempt"] for line in lines if line.get("subtype") == "api_retry"] == [*range(1, len(before) + 1)]
+
+
+def test_a_request_that_was_repeated_with_success_is_a_good_turn():
+    result, texts, _ = copilot(text(RETRYING), text("Hel"), text("lo"), done=used(3))
+    assert (result["is_error"], result["result"], texts) == (False, "Hello", ["Hello"])
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [text("Error: this is"), text(" how it looks")],
+        [text("Error: 42")],
+        [text("Fine. "), text("Error: 42")],
+    ],
+)
+def test_a_model_may_begin_with_the_word_error(updates):
+    result, texts, _ = copilot(*updates, done=used(3))
+    whole = "".join(one["params"]["update"]["content"]["text"] for one in updates)
+    assert (result["is_error"], result["result"], texts) == (False, whole, [whole])
+    if len(updates) > 1:  # also if no usage is known
+        assert copilot(*updates)[0]["result"] == whole
+
+
+def test_a_model_that_calls_a_tool_after_the_word_error_goes_on():
+    call = update("tool_call", toolCallId="c1", kind="execute", title="x", rawInput={"command": "ls"})
+    over = update("tool_call_update", toolCallId="c1", status="completed", rawOutput="a")
+    result, _, lines = copilot(text("Error: let me look"), call, over, text("Done."))
+    kinds = [block["type"] for line in lines if line["type"] == "assistant" for block in line["message"]["content"]]
+    assert kinds == ["text", "tool_use", "text"] and result["result"] == "Done."
+
+
+@pytest.mark.parametrize("session", ["s1", "s2"])
+def test_what_a_forked_session_says_of_earlier_turns_is_not_said_again(session):
+    """opencode sends the history of a session that it forks, as other agents do when they load one."""
+    call = {"toolCallId": "c1", "title": "ls", "kind": "execute", "rawInput": {"command": "ls"}}
+    old = (
+        update("agent_message_chunk", session=session, content={"type": "text", "text": "old words"}),
+        update("tool_call", session=session, **call, status="completed"),
+    )
+    talk = Talk(resume="s1", flags=("--fork-session",)).says({"id": 1, "result": {"protocolVersion": 1}}, *old)
+    talk.says({"id": 2, "result": {"sessionId": "s2"}}, *old, {"id": 3, "error": {"code": -32601}})
+    talk.says({"id": 4, "error": {"code": -32601}})
+    talk.says(update("agent_message_chunk", session="s2", content={"type": "text", "text": "new"}))
+    talk.says({"id": 5, "result": {"stopReason": "end_turn"}}).end()
+    (turn,) = check_turns(talk.lines, partial=False)
+    assert turn[-2]["result"] == "new" and b'"type":"tool_use"' not in talk.lines and b"old words" not in talk.lines
+    assert b'"session/fork"' in talk.told
