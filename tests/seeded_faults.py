@@ -52,6 +52,7 @@ OWN = "test_seeded_faults"  # is left out: it compares the list with the code, s
 # that most faults are noticed in seconds. The second round is all other modules.
 ROUNDS = 2
 AREAS = {
+    "matrix": "permission_matrix bundled decide binding",
     "machine": "machine turn speech tool_calls result claude_passed",
     "speech": "speech turn surrogates flat golden",
     "calls": "tool_calls nested turn ids limits golden",

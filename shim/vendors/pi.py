@@ -94,9 +94,9 @@ def gate(request: Request) -> str:
     if request.listens:
         return json.dumps({"asks": True})
 
-    from shim.core.policy.place import PROTECTED
+    from shim.core.policy.place import OURS, PROTECTED
 
-    return json.dumps({"folders": [".", *request.invocation.add_dirs], "names": sorted(PROTECTED)})
+    return json.dumps({"folders": [".", *request.invocation.add_dirs], "names": sorted(PROTECTED), "paths": OURS})
 
 
 def chosen(request: Request) -> tuple[list[str], bool]:

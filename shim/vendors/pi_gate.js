@@ -1,7 +1,8 @@
 // Loaded into pi with `-e`, so that no tool runs before it was judged. PI_GATE is JSON and says by whom.
 // {"asks": true}: pi is driven by its RPC, and each call is put to its client. A client that heard no hello of this file
-// must prompt nothing. {"folders", "names"}: nobody can be asked, in the mode acceptEdits; tools look at files and change
-// them inside of the folders only, as the real claude does without a question, but not files that make programs run.
+// must prompt nothing. {"folders", "names", "paths"}: nobody can be asked, in the mode acceptEdits; tools look at files and
+// change them inside of the folders only, as the real claude does without a question, but not files that make programs
+// run: those with one of the names, or with one of the paths in theirs.
 // In both ways a path that pi reads in its own way is refused: what was judged has to be what is opened.
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { basename, dirname, join, resolve, sep } from "node:path";
@@ -10,7 +11,7 @@ const LOOK = new Set(["read", "grep", "find", "ls"]);
 const CHANGE = new Set(["edit", "write"]);
 const OWN = new Set([...LOOK, ...CHANGE, "bash"]);
 const OURS = "claude-shim"; // in the place of a title
-const { asks, folders, names } = JSON.parse(process.env.PI_GATE);
+const { asks, folders, names, paths } = JSON.parse(process.env.PI_GATE);
 
 // Where a path leads, its links resolved as far as there is something; undefined for a link to nothing.
 function real(path) {
@@ -45,7 +46,12 @@ function allowed(tool, said) {
   if (typeof said !== "string") return false;
   const path = real(resolve(said));
   if (!path || !inside(path)) return false;
-  return LOOK.has(tool) || !path.split(sep).some((name) => names.includes(name.toLowerCase()));
+  return LOOK.has(tool) || !isProtected(path.toLowerCase());
+}
+
+// Return whether a path in lower case has a name that makes programs run, or leads to the settings of claude-shim.
+function isProtected(path) {
+  return path.split(sep).some((name) => names.includes(name)) || paths.some((part) => `${path}/`.includes(part.toLowerCase()));
 }
 
 function judge({ toolName, input }) {

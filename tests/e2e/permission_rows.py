@@ -85,6 +85,7 @@ ROWS = (
     Row("acceptEdits; a program", PROGRAM, mode("acceptEdits")),
     Row("acceptEdits; Write", WRITE, mode("acceptEdits"), runs=True),
     Row("acceptEdits; Write elsewhere", WRITE_OUT, mode("acceptEdits")),
+    Row("acceptEdits; Write into .git", "[[write]] @.git/made", mode("acceptEdits")),
     Row("default; Read elsewhere", READ_OUT, plain=True),
     Row("plan; Read", "[[read]] @secret/x", mode("plan"), runs=True),
     Row("acceptEdits; Read elsewhere", READ_OUT, mode("acceptEdits")),

@@ -24,7 +24,7 @@ SECONDS = 30.0
 
 
 def allowed(work: Path, calls: list[tuple[str, object]]) -> list[bool]:
-    told = json.dumps({"folders": [".", "../more"], "names": [".git"]})
+    told = json.dumps({"folders": [".", "../more"], "names": [".git"], "paths": ["/.config/Shim/"]})
     said = subprocess.run(
         [str(node_folder() / "node"), "--input-type=module", "-e", ASKS, GATE, json.dumps(calls)],
         cwd=work,
@@ -56,7 +56,7 @@ def test_tools_stay_inside_of_the_folders_whatever_the_path_looks_like(tmp_path:
         "@../new",
         "a\u00a0b",
     ]
-    hidden = [".git/config", "sub/../.GIT/config"]
+    hidden = [".git/config", "sub/../.GIT/config", ".config/shim/config.toml"]
     for tool in ("write", "edit"):
         assert allowed(work, [(tool, {"path": path}) for path in inside]) == [True] * len(inside)
         denied = [*outside, *hidden, None, 7]

@@ -4,6 +4,7 @@ What is expected comes from the vendors' own lines, read here without the shim, 
 """
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from support import case, fixture_cases, parse, result_of, translate_case
 from sweeps import over
 
 from shim import vendors
+from shim.core.policy.place import OURS, PROTECTED
 from shim.core.vendor.tools import translate
 from shim.vendors import VENDORS
 from tests.vendors.test_launch import launch
@@ -374,7 +376,25 @@ def test_no_prompt_is_a_subcommand_of_cline(word):
 def test_the_policy_that_gemini_is_given_is_there():
     """It starts without a file that is missing, and then lets its model approve its own plans."""
     rules = tomllib.loads(Path(POLICY.partition("=")[2]).read_text())["rule"]
-    assert [(rule["toolName"], rule["decision"]) for rule in rules] == [(["enter_plan_mode", "exit_plan_mode"], "deny")]
+    assert [(rule["toolName"], rule["decision"]) for rule in rules] == [
+        (["enter_plan_mode", "exit_plan_mode"], "deny"),
+        (["write_file", "replace"], "deny"),
+    ]
+
+
+def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
+    names = [*sorted(PROTECTED), *(path.strip("/") for path in OURS)]
+    _, rule = tomllib.loads(Path(POLICY.partition("=")[2]).read_text())["rule"]
+    pattern = re.compile(rule["argsPattern"])
+    for name in names:
+        for path in (name, f"sub/{name}", f"/w/{name.upper()}/x"):
+            assert pattern.search(f'{{\0"content":"x"\0,\0"file_path":"{path}"\0}}'), path
+        assert not pattern.search(f'"content":"/{name}/ \\"file_path\\":\\"{name}\\"","file_path":"my{name}"'), name
+    for vendor in ("opencode", "kilo"):
+        started = launch(vendor, "--permission-mode", "acceptEdits")
+        said = json.loads({**started.environment, **started.enforced}[f"{vendor.upper()}_PERMISSION"])
+        expected = {"*": "allow"} | {pattern: "deny" for name in names for pattern in (f"*{name}", f"*{name}/*")}
+        assert said["edit"] == expected
 
 
 @pytest.mark.parametrize("tool", ["grep", "glob", "rg"])
@@ -391,8 +411,8 @@ def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, said
     ("vendor", "mode", "denied"),
     [
         ("opencode", "plan", {"bash*", "edit*", "task*", "webfetch*"}),
-        ("opencode", "acceptEdits", {"bash*", "task*", "webfetch*"}),
-        ("kilo", "acceptEdits", {"bash*"}),
+        ("opencode", "acceptEdits", {"bash*", "edit", "task*", "webfetch*"}),
+        ("kilo", "acceptEdits", {"bash*", "edit"}),
         ("opencode", "default", set()),
     ],
 )
@@ -402,7 +422,7 @@ def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
     said = json.loads({**started.environment, **started.enforced}.get(f"{vendor.upper()}_PERMISSION", "{}"))
     unnamed = {"*_*", "codesearch*", "lsp*", "question*", "websearch*"}  # what Claude has no name for
     assert said.keys() - unnamed == denied
-    assert set(said.values()) <= {"deny"}
+    assert {value for key, value in said.items() if key != "edit"} <= {"deny"}
 
 
 @pytest.mark.parametrize("vendor", PROFILES)

@@ -13,7 +13,7 @@ PROTECTED = word_set("""
     .pre-commit-config.yaml .qwen .gemini .codex .opencode opencode.json opencode.jsonc
 """)
 # Our settings, on a Mac too, and the flags with which sessions go on.
-OURS = ("/.config/shim/", "/library/application support/shim/", "/.local/state/shim/")
+OURS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local/state/shim/")
 
 
 class Place(NamedTuple):
@@ -59,7 +59,9 @@ class Place(NamedTuple):
     def protected(self, path: str) -> bool:
         """Whether a file makes programs run, or gives permissions."""
         names = [f"{name.lower()}/" for name in self.spellings(path)]
-        return any(any(own in name for own in OURS) or not PROTECTED.isdisjoint(name.split("/")) for name in names)
+        return any(
+            any(own.lower() in name for own in OURS) or not PROTECTED.isdisjoint(name.split("/")) for name in names
+        )
 
 
 def below(path: str, folder: str) -> bool:

@@ -6,6 +6,8 @@
     allow = …{tool}…                   what allows one of its tools, for a program that runs none unasked
     servers = '"*_*":"deny"'           what denies the tools of all servers
     asking = '"*":"ask"'               what makes it ask about each call, where it can ask (`acp`)
+    protected_file = '"*{name}":"deny"' what denies a change of files with a name that makes programs run
+    protected = '"edit":{{files}}'     stands around all of these, for the mode acceptEdits where nobody can be asked
     between = ","                      stands between two of these
     text = "{{denials}}"               what stands around all of them
     renamed = { write = "edit" }       its tools that go by another name there
@@ -24,6 +26,7 @@ These variables go before any other, those of the user's settings included.
 from collections.abc import Mapping
 
 from shim.core.errors import FrontendError, ModeError
+from shim.core.policy.place import OURS, PROTECTED
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import MCP, SUBAGENT, Rule
 from shim.core.reading.typed import Any, NamedTuple
@@ -35,6 +38,7 @@ from shim.profiles.load.words import BUNDLED_FOLDER
 
 KEYS = (
     *("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text", "renamed", "also", "subagents"),
+    *("protected_file", "protected"),
     *("args", "suffix", "of_modes", "plain", "json"),
 )
 LONGEST_NAME = 60  # of a server and its tool together: a longer one may be cut by the program
@@ -57,7 +61,10 @@ class Denials:
         self._name, self._tools, self._left = name, tools, left
         self._said = {
             key: spot.at(key).text("")
-            for key in ("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text")
+            for key in (
+                *("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text"),
+                *("protected_file", "protected"),
+            )
         }
         self._renamed = {own: spot.at("renamed").at(own).text() for own in spot.at("renamed").table()}
         self._also = spot.at("also").texts()
@@ -127,6 +134,8 @@ class Denials:
         if left is not None or only is not None:
             own |= dict.fromkeys(self._also)
         denied = [self._said["tool"].replace("{tool}", name) for name in own]
+        if mode == "acceptEdits" and self._said["protected"] and not request.listens:
+            denied.insert(0, self._protected())  # before the tools: the last rule that matches may count
         if left is not None and self._said["servers"]:
             denied.append(self._said["servers"])
         for rule in () if policy is None else policy.narrowing:
@@ -135,6 +144,12 @@ class Denials:
                 said = self._said["server_tool" if tool else "server"]
                 denied.append(said.replace("{server}", server).replace("{tool}", tool))
         return denied
+
+    def _protected(self) -> str:
+        """Return what denies changes of the files that the real claude asks about in the mode acceptEdits."""
+        names = [*sorted(PROTECTED), *(path.strip("/") for path in OURS)]
+        files = [self._said["protected_file"].replace("{name}", name) for name in names]
+        return self._said["protected"].replace("{files}", self._said["between"].join(files))
 
     def _allowed(self, request: Request) -> list[str]:
         """What allows each tool that a rule allows, in the program's words."""

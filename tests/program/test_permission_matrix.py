@@ -1,0 +1,195 @@
+"""The permission matrix without real programs: what runs over each vendor, and what the real claude would have run.
+
+Every cell goes through the real settings, planning, launch code and drivers. The vendors are stand-ins in this process
+that honour exactly the permission arguments that the vendor promises (`stand_in_vendors`). Nothing may run that the
+real claude would not have run, neither unnoticed ("wider") nor noticed afterwards ("late"): a call that was stopped
+only after it had run counts as one that ran. `tests/e2e/test_permissions.py` holds the real programs to the same table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import judged
+import permission_rows
+import pytest
+from memory_child import run_in_memory
+from permission_rows import BYPASS, FOLDER, NOT_RUN, RAN, REFUSED, ROWS, UNASKED, Row, told
+from stand_in_vendors import STAND_INS, Call, StandIn, target_of
+
+from shim.core.errors import ShimError
+from shim.vendors import find
+
+STREAM = ("--output-format", "stream-json", "--verbose")
+PROMPT = ("-p", "hi", *STREAM)
+TOOLS = {"[[shell]]": "Bash", "[[write]]": "Write", "[[read]]": "Read"}
+
+
+@pytest.fixture
+def claude(inside, monkeypatch):
+    """Return what became of each call under a command line over a vendor: None where the turn was refused."""
+    for name in STAND_INS:
+        inside.program(name, "exit 1\n")
+    inside.settings("[vendors.codex]\ntrust = true\n")
+
+    def run(vendor: str, words: Sequence[str], calls: Sequence[Call]) -> set[Call] | None:
+        started: list[StandIn] = []
+
+        def start(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> StandIn:
+            program = STAND_INS[vendor](calls, command, environment, cwd)
+            program.make_calls()
+            started.append(program)
+            return program
+
+        try:
+            run_in_memory(monkeypatch, [*PROMPT, *words], vendor, start)
+        except ShimError:
+            return None
+        return {call for program in started for call in program.ran}
+
+    return run
+
+
+# -- the rows of the manual ---------------------------------------------------------------------------------------
+
+
+def rule_sets() -> Iterator[tuple[Row, list[Row]]]:
+    """Yield the rows that differ in their calls only, with the first of them: one run tries all their calls."""
+
+    def rules(row: Row) -> str:
+        return json.dumps([row.flags, row.settings, row.files])
+
+    for _, rows in groupby(sorted(ROWS, key=rules), key=rules):
+        group = list(rows)
+        yield group[0], group
+
+
+def call_of(row: Row, cwd: Path) -> Call:
+    script, at, path = row.call.partition("@")
+    tool, _, line = script.strip().partition(" ")
+    argument = os.path.normpath(cwd / path) if at else line
+    return Call(TOOLS[tool], str(argument), target_of(line))
+
+
+def furnish(box, files: Mapping[str, Mapping[str, object]]) -> None:
+    """Write the settings files of a row, and nothing else."""
+    for folder in (box.home / ".claude", box.cwd / ".claude"):
+        shutil.rmtree(folder, ignore_errors=True)
+    (box.home / ".claude.json").unlink(missing_ok=True)
+    for place, settings in files.items():
+        path = box.home / place[2:] if place.startswith("~/") else box.cwd / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings).replace(FOLDER, str(box.cwd)))
+
+
+def outcomes(vendor: str, box, claude) -> Iterator[tuple[Row, str]]:
+    """Yield what became of the call of each row."""
+    for folder in (box.cwd / "secret", box.cwd.parent / "out"):
+        folder.mkdir(exist_ok=True)
+        (folder / "x").write_text(permission_rows.SECRET)
+    unattended = find(vendor).unattended
+    for rules, rows in rule_sets():
+        furnish(box, rules.files)
+        given = [] if rules.settings is None else ["--settings", json.dumps(rules.settings)]
+        calls = {row.name: call_of(row, box.cwd) for row in rows}
+        ran = claude(vendor, [*rules.flags, *given], list(dict.fromkeys(calls.values())))
+        for row in rows:
+            if ran is None:
+                yield row, REFUSED
+            elif calls[row.name] not in ran:
+                yield row, NOT_RUN
+            else:
+                yield row, UNASKED if row.plain and unattended else RAN
+
+
+def wider(found: Iterable[tuple[Row, str]]) -> list[str]:
+    """Return the rows whose call ran although the real claude does not run it."""
+    return [row.name for row, outcome in found if outcome == RAN and not row.runs]
+
+
+@pytest.mark.parametrize("vendor", STAND_INS)
+def test_nothing_runs_that_the_real_claude_would_not_have_run(vendor, inside, claude):
+    found = list(outcomes(vendor, inside, claude))
+    assert len(found) == len(ROWS)
+    assert wider(found) == []
+    manual = {row: outcome for (row, name), outcome in told().items() if name == vendor}
+    assert {row.name: outcome for row, outcome in found if manual and manual[row.name] != outcome} == {}
+
+
+# -- the calls that the real claude was asked about -----------------------------------------------------------------
+
+
+def tried(vendor: str, case: judged.Case, root: Path) -> dict[Call, judged.Judged]:
+    """Return the calls of a case, with what the real claude did with each.
+
+    A vendor that reads by its shell has no call of Read: Claude's rules see a shell line.
+    """
+    calls = {}
+    names = STAND_INS[vendor].names
+    for one in case.calls:
+        if one.tool == "Read" and names["Read"] == names["Bash"]:
+            continue
+        argument = str(root / "work" / one.argument) if one.tool in judged.PATHS else one.argument
+        calls[Call(one.tool, argument)] = one
+    return calls
+
+
+@pytest.mark.parametrize("vendor", STAND_INS)
+def test_no_call_runs_that_the_real_claude_asked_about_or_denied(vendor, box, tmp_path_factory, claude, monkeypatch):
+    asks_nobody = find(vendor).unattended
+    faults, ran_at_all = {}, 0
+    for case in judged.cases():
+        root = tmp_path_factory.mktemp("case")
+        case.furnish(root)
+        monkeypatch.chdir(root / "work")
+        monkeypatch.setenv("HOME", str(root / "home"))
+        calls = tried(vendor, case, root)
+        ran = claude(vendor, case.words(root), list(calls)) or set()
+        ran_at_all += len(ran)
+        for call in ran:
+            theirs = calls[call].theirs
+            if theirs == "deny" or (theirs == "ask" and not (asks_nobody and case.mode == "default")):
+                faults[f"{case}: {call.tool} {call.argument}"] = theirs
+    assert faults == {}
+    assert ran_at_all, "no call ran, so nothing was tried"
+
+
+# -- it can fail ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("vendor", "lost"),
+    [
+        ("pi", "--tools"),
+        ("gemini", "--admin-policy"),
+        ("opencode", "OPENCODE_PERMISSION"),
+        ("codex", "hooks.PreToolUse"),
+        ("copilot", "PERMISSION_RULES_HOOK"),
+        ("qwen", "QWEN_CODE_SYSTEM_SETTINGS_PATH"),
+    ],
+)
+def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(vendor, lost, inside, claude, monkeypatch):
+    """The matrix fails if the launch code forgets a vendor's argument."""
+    program = STAND_INS[vendor]
+
+    class Forgetful(program):  # type: ignore[valid-type, misc]
+        def __init__(self, calls, command, environment, cwd):
+            words = [word for word in command if not word.startswith(lost)]
+            kept = {key: value for key, value in environment.items() if key != lost}
+            super().__init__(calls, words, kept, cwd)
+
+    monkeypatch.setitem(STAND_INS, vendor, Forgetful)
+    assert wider(outcomes(vendor, inside, claude))
+
+
+def test_a_rule_that_binds_too_late_needs_its_setting(inside, claude):
+    deny = (*BYPASS, "--disallowedTools", "Bash(touch:*)")
+    call = Call("Bash", "touch made", "made")
+    assert claude("pi", deny, [call]) is None
+    inside.settings("[vendors.pi]\nlate_denials = true\n")
+    assert claude("pi", deny, [call]) == {call}, "the call runs, and the turn is stopped afterwards"

@@ -1,0 +1,380 @@
+"""Stand-ins for vendors' programs that honour exactly the permission arguments that each vendor promises to honour.
+
+A stand-in is made from the command line and the environment that the launch code made, and knows nothing else. Its
+model makes some calls; `ran` are those that would have taken effect. What the real programs do is tried by
+`tests/e2e/test_permissions.py`; the same table holds both to the same outcomes.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from shim.conversation import tool_hook
+from shim.core.reading.json_text import dump
+
+EDITS = ("Write", "Edit")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that a model makes, in Claude's words; `target` is the file that a shell line changes, "" for none."""
+
+    tool: str  # Bash, Read, Write, Edit or WebFetch
+    argument: str  # a command, a path or an address
+    target: str = ""
+
+    @property
+    def changes(self) -> bool:
+        """Return whether a file is changed."""
+        return self.tool in EDITS or bool(self.target)
+
+
+class StandIn:
+    """A program that makes its calls when it is started, prints nothing and exits.
+
+    `names` are its own names of Claude's tools.
+    """
+
+    names: ClassVar[Mapping[str, str]] = {}
+    waits = False
+
+    def __init__(self, calls: Sequence[Call], command: Sequence[str], environment: Mapping[str, str], cwd: str) -> None:
+        self.calls = calls
+        self.words = list(command[1:])
+        self.environment = environment
+        self.cwd = cwd
+        self.ran: set[Call] = set()
+
+    def start(self) -> bytes:
+        return b""
+
+    def receive(self, line: bytes) -> bytes:
+        return b""
+
+    def make_calls(self) -> None:
+        """Run the calls that nothing forbids. It is called outside of any event loop."""
+        self.ran = {call for call in self.calls if call.tool in self.names and self.runs(call)}
+
+    def runs(self, call: Call) -> bool:
+        """Return whether a call takes effect although nobody can be asked."""
+        raise NotImplementedError
+
+    def values(self, flag: str) -> list[str]:
+        """Return the values of a flag, written `FLAG VALUE` or `FLAG=VALUE`."""
+        values = [word[len(flag) + 1 :] for word in self.words if word.startswith(f"{flag}=")]
+        return values + [value for word, value in zip(self.words, self.words[1:], strict=False) if word == flag]
+
+    def is_inside(self, path: str, folders: Sequence[str]) -> bool:
+        """Return whether a path is in one of the folders."""
+        path = os.path.realpath(os.path.join(self.cwd, path))
+        roots = [os.path.realpath(os.path.join(self.cwd, folder)) for folder in folders]
+        return any(path == root or path.startswith(f"{root}{os.sep}") for root in roots)
+
+
+class Pi(StandIn):
+    """pi: `--tools` is the list of its tools; pi_gate.js keeps file tools inside of folders."""
+
+    names: ClassVar = {"Bash": "bash", "Read": "read", "Write": "write", "Edit": "edit"}
+
+    def runs(self, call: Call) -> bool:
+        tools = ["read", "bash", "edit", "write"]
+        if "--no-tools" in self.words:
+            tools = []
+        for names in self.values("--tools"):
+            tools = names.split(",")
+        return self.names[call.tool] in tools and self._passes_gate(call)
+
+    def _passes_gate(self, call: Call) -> bool:
+        if not any(file.endswith("pi_gate.js") for file in self.values("-e")):
+            return True
+        gate = json.loads(self.environment["PI_GATE"])
+        if call.tool == "Bash":
+            return True
+        parts = os.path.realpath(os.path.join(self.cwd, call.argument)).split(os.sep)
+        named = any(part.lower() in gate["names"] for part in parts)
+        reached = any(path.lower() in "/".join([*parts, ""]).lower() for path in gate["paths"])
+        protected = call.tool in EDITS and (named or reached)
+        return self.is_inside(call.argument, gate["folders"]) and not protected
+
+
+class Gemini(StandIn):
+    """gemini: rules of `--admin-policy` come first, then its approval mode. Its file tools stay in the workspace."""
+
+    names: ClassVar = {
+        "Bash": "run_shell_command",
+        "Read": "read_file",
+        "Write": "write_file",
+        "Edit": "replace",
+        "WebFetch": "web_fetch",
+    }
+    modes: ClassVar = {"auto_edit": "autoEdit"}
+
+    def runs(self, call: Call) -> bool:
+        workspace = [self.cwd, *self.values("--include-directories")]
+        if call.tool in ("Read", *EDITS) and not self.is_inside(call.argument, workspace):
+            return False
+        (mode,) = self.values("--approval-mode")
+        decision = self._decision_of_rules(call, self.modes.get(mode, mode))
+        if decision is not None:
+            return decision == "allow"
+        by_mode = {"yolo": self.names, "auto_edit": ("Read", *EDITS)}
+        return call.tool in by_mode.get(mode, ("Read",))
+
+    def _decision_of_rules(self, call: Call, mode: str) -> str | None:
+        found: list[tuple[int, str]] = []
+        tool = self.names[call.tool]
+        arguments = f'"file_path":{json.dumps(call.argument)}' if call.tool in EDITS else ""
+        for path in self.values("--admin-policy"):
+            with open(path, "rb") as file:
+                rules = tomllib.load(file)["rule"]
+            for rule in rules:
+                names = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
+                fits = re.search(rule.get("argsPattern", ""), arguments) is not None
+                if "mcpName" not in rule and tool in names and mode in rule.get("modes", [mode]) and fits:
+                    found.append((rule["priority"], rule["decision"]))
+        return max(found)[1] if found else None
+
+
+class OpenCode(StandIn):
+    """opencode: OPENCODE_PERMISSION, in which the last pattern that fits decides.
+
+    What asks is refused without --auto.
+    """
+
+    names: ClassVar = {"Bash": "bash", "Read": "read", "Write": "edit", "Edit": "edit", "WebFetch": "webfetch"}
+
+    def runs(self, call: Call) -> bool:
+        path = os.path.relpath(call.argument, self.cwd) if call.tool in EDITS else "*"
+        decisions = [self._decision(self.names[call.tool], "allow", path)]
+        if call.tool in ("Read", *EDITS) and not self.is_inside(call.argument, [self.cwd]):
+            decisions.append(self._decision("external_directory", "ask"))
+        return "deny" not in decisions and ("ask" not in decisions or "--auto" in self.words)
+
+    def _decision(self, permission: str, default: str, path: str = "*") -> str:
+        rules = json.loads(self.environment.get("OPENCODE_PERMISSION", "{}"))
+        decision = default
+        for pattern, rule in rules.items():
+            if fnmatch.fnmatchcase(permission, pattern):
+                by_path = rule if isinstance(rule, dict) else {"*": rule}
+                for file, decided in by_path.items():
+                    decision = decided if fnmatch.fnmatchcase(path, file) else decision
+        return str(decision)
+
+
+class Kimi(StandIn):
+    """kimi: with `--print` it runs everything."""
+
+    names: ClassVar = {"Bash": "Shell", "Read": "ReadFile", "Write": "WriteFile", "Edit": "StrReplaceFile"}
+
+    def runs(self, call: Call) -> bool:
+        return True
+
+
+class Codex(StandIn):
+    """codex: its sandbox, and a hook before each call. It reads files by the shell and changes them by patches."""
+
+    names: ClassVar = {"Bash": "Bash", "Read": "Bash", "Write": "apply_patch", "Edit": "apply_patch"}
+
+    def runs(self, call: Call) -> bool:
+        settings = dict(value.split("=", 1) for value in self.values("-c") if "=" in value)
+        sandboxed = "--dangerously-bypass-approvals-and-sandbox" not in self.words
+        if sandboxed and call.changes and settings.get("sandbox_mode") == '"read-only"':
+            return False
+        if "hooks.PreToolUse" not in settings:
+            return not sandboxed
+        (matcher,) = tomllib.loads(f"hook = {settings['hooks.PreToolUse']}")["hook"]
+        (hook,) = matcher["hooks"]
+        tool, given = self._in_its_words(call)
+        event = {"hook_event_name": "PreToolUse", "cwd": self.cwd, "tool_name": tool, "tool_input": given}
+        status, _ = run_hook(hook["command"], event)
+        return status == 0
+
+    def _in_its_words(self, call: Call) -> tuple[str, dict[str, str]]:
+        if call.tool in EDITS:
+            head, change = ("Add", "+x") if call.tool == "Write" else ("Update", "@@\n-notes\n+x")
+            patch = f"*** Begin Patch\n*** {head} File: {call.argument}\n{change}\n*** End Patch\n"
+            return "apply_patch", {"command": patch}
+        command = f"cat {shlex.quote(call.argument)}" if call.tool == "Read" else call.argument
+        return "Bash", {"command": command}
+
+
+class Copilot(StandIn):
+    """copilot: its plugin's hook decides; without a hook `--allow-all` and `--allow-tool` do."""
+
+    names: ClassVar = {"Bash": "bash", "Read": "view", "Write": "create", "Edit": "edit", "WebFetch": "web_fetch"}
+    kinds: ClassVar = {"Bash": "shell", "Write": "write", "Edit": "write"}
+
+    def runs(self, call: Call) -> bool:
+        excluded = [name for names in self.values("--excluded-tools") for name in names.split(",")]
+        if self.names[call.tool] in excluded:
+            return False
+        if "PERMISSION_RULES_HOOK" in self.environment:
+            key = {"Bash": "command", "WebFetch": "url"}.get(call.tool, "path")
+            event = {"sessionId": "s", "cwd": self.cwd, "toolName": self.names[call.tool]}
+            status, answer = run_hook(
+                self.environment["PERMISSION_RULES_HOOK"], {**event, "toolArgs": {key: call.argument}}
+            )
+            return status == 0 and json.loads(answer).get("permissionDecision") == "allow"
+        return "--allow-all" in self.words or self.kinds.get(call.tool) in self.values("--allow-tool")
+
+
+class Qwen(StandIn):
+    """qwen: `--core-tools` and `--exclude-tools`, its approval mode, and a question to its client about what asks.
+
+    With our system settings it asks about every call.
+    """
+
+    names: ClassVar = {
+        "Bash": "run_shell_command",
+        "Read": "read_file",
+        "Write": "write_file",
+        "Edit": "edit",
+        "WebFetch": "web_fetch",
+    }
+    keys: ClassVar = {"Bash": "command", "WebFetch": "url"}
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.waits = "stream-json" in self.values("--input-format")
+        self.left: list[Call] = []
+
+    def make_calls(self) -> None:
+        if not self.waits:
+            super().make_calls()
+
+    def runs(self, call: Call) -> bool:
+        return self._decision(call) == "allow"
+
+    def receive(self, line: bytes) -> bytes:
+        message = json.loads(line)
+        if message["type"] == "user":
+            self.left = list(self.calls)
+            return (
+                _line({"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"})
+                + self._go_on()
+            )
+        if message["type"] == "control_response" and self.left:
+            call = self.left.pop(0)
+            answer = message["response"].get("response", {})
+            if answer.get("behavior") == "allow":
+                self.ran.add(call)
+            return self._result_of(call) + self._go_on()
+        return b""
+
+    def _go_on(self) -> bytes:
+        """Make the calls up to the next one that it asks about; then the turn is over."""
+        printed = b""
+        while self.left:
+            call = self.left[0]
+            decision = self._decision(call)
+            printed += self._use_of(call)
+            if decision == "ask":
+                return printed + self._question_about(call)
+            if decision == "allow":
+                self.ran.add(call)
+            printed += self._result_of(self.left.pop(0))
+        return printed + _line(
+            {"type": "result", "subtype": "success", "session_id": "s", "is_error": False, "result": "."}
+        )
+
+    def _decision(self, call: Call) -> str:
+        name = self.names.get(call.tool, "")
+        core = self.values("--core-tools")
+        if not name or name in self.values("--exclude-tools") or (core and name not in core):
+            return "deny"
+        (mode,) = self.values("--approval-mode")
+        if mode == "yolo":
+            return "allow"
+        if mode == "plan" and call.changes:
+            return "deny"
+        asks_all = self.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH", "").endswith("qwen_asks_all.json")
+        if call.tool == "Read" or (mode == "auto-edit" and call.tool in EDITS):
+            return "ask" if asks_all else "allow"
+        return "ask" if self.waits else "deny"
+
+    def _use_of(self, call: Call) -> bytes:
+        use = {"type": "tool_use", "id": self._id(call), "name": self.names.get(call.tool, call.tool)}
+        content = [{**use, "input": self._input(call)}]
+        message = {"id": "m", "role": "assistant", "model": "m", "content": content, "usage": {}}
+        return _line({"type": "assistant", "session_id": "s", "parent_tool_use_id": None, "message": message})
+
+    def _question_about(self, call: Call) -> bytes:
+        request = {
+            "subtype": "can_use_tool",
+            "tool_name": self.names[call.tool],
+            "tool_use_id": self._id(call),
+            "input": self._input(call),
+            "permission_suggestions": None,
+            "blocked_path": None,
+        }
+        return _line({"type": "control_request", "request_id": f"q-{self._id(call)}", "request": request})
+
+    def _result_of(self, call: Call) -> bytes:
+        block = {"type": "tool_result", "tool_use_id": self._id(call), "content": ".", "is_error": call not in self.ran}
+        message = {"role": "user", "content": [block]}
+        return _line({"type": "user", "session_id": "s", "parent_tool_use_id": None, "message": message})
+
+    def _input(self, call: Call) -> dict[str, str]:
+        return {self.keys.get(call.tool, "file_path"): call.argument}
+
+    def _id(self, call: Call) -> str:
+        return f"call_{self.calls.index(call)}"
+
+
+STAND_INS: dict[str, type[StandIn]] = {
+    "qwen": Qwen,
+    "pi": Pi,
+    "codex": Codex,
+    "copilot": Copilot,
+    "gemini": Gemini,
+    "opencode": OpenCode,
+    "kimi": Kimi,
+}
+
+
+def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
+    """Run the hook that a vendor was given, in this process; return its exit status and what it printed.
+
+    The vendor gives `line` to a shell. The shell line that our launch code wraps around the hook turns every failure
+    into a refusal; so does this function.
+    """
+    words = shlex.split(line)
+    arguments = words[words.index("shim.conversation.tool_hook") :]
+    printed = io.StringIO()
+    stdin = io.TextIOWrapper(io.BytesIO(dump(event)))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(io.StringIO()):
+        patch.setattr(sys, "argv", arguments)
+        patch.setattr(sys, "stdin", stdin)
+        try:
+            status = tool_hook.main()
+        except Exception:
+            status = 2
+        finally:
+            signal.alarm(0)
+    return status, printed.getvalue()
+
+
+def target_of(line: str) -> str:
+    """Return the file that a shell line of the permission rows changes, "" if it changes none."""
+    redirect = re.search(r">\s*(\S+)", line)
+    if redirect is not None:
+        return redirect[1]
+    return "made" if "made" in line else ""
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
