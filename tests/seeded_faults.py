@@ -55,14 +55,14 @@ AREAS = {
     "matrix": "permission_matrix bundled decide binding",
     "machine": "machine turn speech tool_calls result claude_passed",
     "speech": "speech turn surrogates flat golden",
-    "calls": "tool_calls nested turn ids limits golden",
+    "calls": "tool_calls call_ids nested turn ids limits golden",
     "result": "result turn api_error_texts numbers golden",
     "pens": "claude_pen line_pieces speech golden",
     "decode": "decode lines surrogates json_text translation pump torture",
-    "vendors": "pi_stream pi_talk qwen_stream qwen_speech codex_talk codex_hook codex_rules claude_passed launch "
-    "vendors golden tools claude_settings",
+    "vendors": "shared_call_ids pi_stream pi_talk qwen_stream qwen_speech codex_talk codex_hook codex_rules "
+    "claude_passed launch vendors golden tools claude_settings",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
-    "acp": "link calls stream second form acp_agents machines",
+    "acp": "link shared_call_ids calls stream second form acp_agents machines",
     "drivers": "driver steering pump fallback_driver done timeouts fallback two_way conversation",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers mcp_door inside_calls link",

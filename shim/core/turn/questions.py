@@ -52,7 +52,9 @@ class Questions:
             return
         arguments = self._exact.value(arguments)
         table = self._calls.table
-        known = announced or (name, arguments)
+        known = name, arguments
+        if announced is not None:
+            known = claude_tool_name(announced[0]), self._exact.value(announced[1])
         key = next(iter(table.list_keys(identity)), None) if is_unique else table.find(identity, *known, QUESTION)
         refusal = self._unaskable(request, key, name)
         if not refusal:

@@ -70,7 +70,7 @@ class Denials:
 
     def resolve_id(self, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the id under which the call that a vendor means was announced in this turn."""
-        identity = read_id(identity)
+        identity, name = read_id(identity), claude_tool_name(name)
         renamed = self._renamed.get(identity)
         if renamed is None:
             return identity
@@ -244,7 +244,7 @@ class ToolCalls:
         """An open call has other arguments than it was announced with."""
         key = self._find_call(read_id(identity), None, None)
         if key is not None:
-            self._repeated(key, name, self._exact.value(arguments), UPDATE)
+            self._repeated(key, claude_tool_name(name), self._exact.value(arguments), UPDATE)
 
     def tool_result(
         self,

@@ -54,6 +54,19 @@ def test_two_open_calls_with_one_id_are_two_calls(identity):
     assert not stage.turn.open
 
 
+@IDS
+def test_results_of_many_calls_are_paired_in_order(identity):
+    stage = started()
+    paths = [f"/w/{number}" for number in range(5)]
+    for path in paths:
+        stage.turn.tool_use(identity, *read(path))
+    for path in paths:
+        stage.turn.tool_result(identity, path)
+    assert [(given["file_path"], content) for given, content in pairs(blocks(stage))] == [
+        (each, each) for each in paths
+    ]
+
+
 def test_a_call_that_comes_again_is_the_same_call():
     stage = started()
     for _ in range(3):

@@ -9,8 +9,8 @@ import re
 from typing import Any
 
 import pytest
-from support import fixture_cases, parse, translate_case
-from sweeps import over
+from support import check_turns, fixture_cases, parse, translate_case
+from sweeps import over, smallest
 from truth import check_calls
 
 # The agent's own program gives these ids, and their form says something: the parts of an item, the name of a tool.
@@ -69,3 +69,16 @@ def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, iden
     found = [(call["name"], call["input"]) for call in calls_of(said)]
     assert sorted(map(str, found)) == sorted(str((call["name"], call["input"])) for call in calls_of(before))
     assert sorted(map(str, results)) == sorted(map(str, check_calls(parse(before))))
+
+
+ID_KEYS = re.compile(rb'("(?:id|\w*(?:call|tool|use|item|effect)_?id)" ?: ?)(?:"[^"\\]*"|null|\d+)', re.I)
+
+
+@pytest.mark.parametrize("value", [b'"same"', b'""', b"null", b"7"], ids=["same", "empty", "null", "number"])
+@over((case for case in fixture_cases() if not case.passthrough), quick=smallest)
+def test_any_id_may_be_another_one(case, value):
+    """Ids of messages and sessions, too: whatever an agent does, each call has an id of its own and one result."""
+    for partial in (False, True):
+        said, _ = translate_case(case, partial, data=ID_KEYS.sub(lambda match: match[1] + value, case.data))
+        check_turns(said, partial)
+        check_calls(parse(said))
