@@ -7,6 +7,7 @@ them, and tidies what a dead host left. Where others could have written there, n
 name the process that `stop` ends.
 """
 
+import errno
 import os
 import shutil
 import time
@@ -24,7 +25,7 @@ from shim.core.reading.ids import parse_uuid, short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import state_directory
-from shim.state.files import NOT_PRIVATE, fault, foreign, open_regular, private_directory, replace, write_all
+from shim.state.files import explain_not_kept, foreign, open_regular, overwrite, private_directory, replace, write_all
 
 FACTS, START, SETTINGS, FLAGS, LOG = "host.json", "start.json", "settings.json", "flags.json", "log"
 STDERR = "stderr.log"
@@ -95,7 +96,7 @@ def make_folder(session: str, environment: Mapping[str, str]) -> str:
             hint="SHIM_STATE names another folder for what the shim keeps",
         ) from None
     raise FrontendError(
-        f"no session can live on its own: {NOT_PRIVATE.format(path=fault(top)).strip()}",
+        f"no session can live on its own: {explain_not_kept(top)}",
         hint="SHIM_STATE names another folder for what the shim keeps",
     )
 
@@ -308,8 +309,17 @@ def read_facts(folder: str) -> dict[str, Any] | None:
 
 
 def write_facts(folder: str, facts: Mapping[str, Any]) -> None:
-    """Replace the facts of a session. OSError where they cannot be kept."""
-    replace(os.path.join(folder, FACTS), lambda file: write_all(file, dump(facts)))
+    """Replace the facts of a session. OSError where they cannot be kept.
+
+    A full disk has no room for a new file, but the old one has its blocks: a failed session must not look finished.
+    """
+    path, data = os.path.join(folder, FACTS), dump(facts)
+    try:
+        replace(path, lambda file: write_all(file, data))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        overwrite(path, data)
 
 
 def read_start(folder: str) -> dict[str, Any] | None:

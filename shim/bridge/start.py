@@ -24,6 +24,7 @@ from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import is_json, rooted
 from shim.core.claude.argv.words import flag_name, forbidden, going_on_with
 from shim.core.errors import FrontendError
+from shim.core.reading.account import printable
 from shim.core.reading.ids import short_id
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
@@ -92,6 +93,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
             f"no host can be started for the session {session}: its folder {wanted.cwd} is gone, or closed to you",
             hint="make that folder again, or begin another session in one that is there",
         )
+    _check_utf8(session, wanted)
     check_package_files(command())
     folder = make_folder(session, environment)
     is_new = registry.read_facts(folder) is None and registry.restore_facts(folder) is None
@@ -128,6 +130,20 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
     return Registered(session, folder, True, facts)
 
 
+def _check_utf8(session: str, wanted: Wanted) -> None:
+    """Raise FrontendError for a folder or an argument that is not UTF-8.
+
+    A session is kept and shown as JSON, which is UTF-8: the folder's name would become the name of another one.
+    """
+    for text in (wanted.cwd, *wanted.arguments):
+        if not text.isascii() and text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != text:
+            what = "its folder" if text is wanted.cwd else "the argument"
+            raise FrontendError(
+                f"no host can be started for the session {session}: {what} {printable(text)} is not UTF-8",
+                hint="rename the folder or file, or run the prompt in the foreground with `claude -p`",
+            )
+
+
 def _still_a_copy(wanted: Wanted, folder: str) -> Wanted:
     """The same, for a session that was begun as a copy: where it has said nothing yet, it is made again as then."""
     saved = registry.read_start(folder) if wanted.resumes and not (wanted.forked or wanted.beginning) else None
@@ -146,6 +162,15 @@ def respawn(
     beginning = wanted.beginning if wanted.forked else ()  # what was said since must not be dropped again
     again = wanted._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=beginning)
     return start(again, environment, one.session)
+
+
+def can_respawn(one: Registered) -> bool:
+    """Return whether it is still known what a session was started with."""
+    try:
+        read_wanted(one.folder)
+    except FrontendError:
+        return False
+    return True
 
 
 def read_wanted(folder: str) -> Wanted:

@@ -1,5 +1,6 @@
 """`shim …`: the commands for people."""
 
+import errno
 import json
 import os
 import sys
@@ -28,6 +29,7 @@ from shim.commands.vendor.command import app as vendor_app
 from shim.conversation.drivers.open_translation import STDERR_BYTES, open_translation, translate
 from shim.core.errors import ShimError
 from shim.core.reading.account import printable
+from shim.process.environment import working_directory
 from shim.process.exit_status import parse_exit
 from shim.state.config import CHOICES
 from shim.state.own_vendors import learn
@@ -65,6 +67,8 @@ def run(arguments: list[str]) -> None:
         sys.exit(0)  # a reader that has seen enough is not a failure
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter writes to stdout again, and complains
+        if error.errno == errno.ENOENT and error.filename is None and not working_directory():
+            _complain("the working directory does not exist any more", "start from another one")
         _complain(f"{error.filename or 'the output cannot be written'}: {error.strerror}")
 
 

@@ -9,6 +9,7 @@ from shim.core.errors import FrontendError, Tried, VendorError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.core.vendor.vendor import Launch, Request, Vendor, as_stdin
+from shim.recording.folders import is_cast
 from shim.recording.playable_run import MOST_PROMPTS, PlayableChild, PlayableRun, message_of, read_run
 from shim.recording.wanted import Wanted, words_of
 from shim.vendors import find_recorded
@@ -182,7 +183,7 @@ def _files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[st
         if not stat.S_ISDIR(kind):
             raise FrontendError(f"the recording {shown} is neither a file nor a directory", hint=HINT)
         with os.scandir(full) as entries:
-            found = [entry.path for entry in entries if entry.name.endswith(SUFFIX) and entry.is_file()]
+            found = [entry.path for entry in entries if is_cast(entry)]
     except OSError as error:
         raise FrontendError(f"the recording {shown} cannot be read: {error.strerror}", hint=HINT) from None
     if not found:

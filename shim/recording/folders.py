@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from shim.channels.raw_output import tell
 from shim.core.cast.records import DAMAGE, SUFFIX, CastError
 from shim.core.cast.verify import CastFinding, verify
 from shim.core.claude.argv.invocation import Invocation
@@ -29,12 +30,26 @@ def cast_paths(given: Iterable[str]) -> Iterator[str]:
             continue
         try:
             with os.scandir(path) as entries:
-                names = sorted(entry.name for entry in entries if entry.name.endswith(SUFFIX) and entry.is_file())
+                names = sorted(entry.name for entry in entries if is_cast(entry))
         except OSError as error:
             raise CastError(f"{path} cannot be read: {error.strerror}") from None
         if not names:
             raise CastError(f"{path} has no casts: no file in it is called *{SUFFIX}")
         yield from (os.path.join(path, name) for name in names)
+
+
+def is_cast(entry: "os.DirEntry[str]") -> bool:
+    """Return whether an entry of a folder is a file with the suffix of recordings.
+
+    An entry that cannot be looked at, such as a link to itself, is named on stderr and left out.
+    """
+    if not entry.name.endswith(SUFFIX):
+        return False
+    try:
+        return entry.is_file()
+    except OSError as error:
+        tell(printable(f"{entry.path} is left out: {error.strerror}\n"))
+        return False
 
 
 def usual_folder(environment: Mapping[str, str]) -> str:

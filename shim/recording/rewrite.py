@@ -14,7 +14,7 @@ import orjson
 
 from shim.core.cast.clean import Cleaner, Edit, Search, edited
 from shim.core.cast.encoder import Chain, coded
-from shim.core.cast.records import CHECKPOINT, LINE_BYTES, CastError, CastLine, read_header, read_line
+from shim.core.cast.records import CHECKPOINT, LINE_BYTES, CastError, CastLine, read_header, read_line, strip_bom
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular, replace, write_all, write_new
@@ -101,7 +101,7 @@ def _lines(file: int, splitter: LineSplitter) -> Lines:
         for raw in splitter.feed(chunk):
             if not begun:
                 begun = bool(read_header(raw))
-                yield CastLine(HEADER), raw
+                yield CastLine(HEADER), strip_bom(raw)
             elif raw:
                 yield read_line(raw), raw
     if not begun:

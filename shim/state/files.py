@@ -16,7 +16,7 @@ from io import BytesIO
 from shim.channels.raw_output import tell
 from shim.core.reading.lines import INBOUND_BYTES, Aside, AsideFile
 
-NOT_PRIVATE = "state is not kept: {path} is not your own folder, closed to others (chmod 700)\n"
+NOT_PRIVATE = "{path} is not your own folder, closed to others (chmod 700)"
 
 
 def private_directory(path: str) -> bool:
@@ -70,15 +70,29 @@ def _warn(path: str) -> None:
     state = os.path.dirname(path)
     if state not in _warned:
         _warned.add(state)
-        tell(NOT_PRIVATE.format(path=fault(path)))
+        tell(f"{explain_not_kept(path)}\n")
 
 
-def fault(path: str) -> str:
-    """Of a folder that is not private and the state directory above it, the one that has to be changed."""
-    try:
-        return path if _private(os.path.dirname(path)) else os.path.dirname(path)
-    except OSError:
-        return os.path.dirname(path)
+def explain_not_kept(path: str) -> str:
+    """Return why nothing can be kept in `path`, a folder in the state directory."""
+    folder, error = find_fault(path)
+    reason = NOT_PRIVATE.format(path=folder) if error is None else f"{folder} cannot be made: {error.strerror}"
+    return f"state is not kept: {reason}"
+
+
+def find_fault(path: str) -> tuple[str, OSError | None]:
+    """Return the folder that has to be changed, `path` or the state directory above it.
+
+    The error is why it cannot be made; None if it is there, and others may enter it.
+    """
+    for folder in (os.path.dirname(path), path):
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            return folder, None if os.path.lexists(folder) else error
+        if not _private(folder):
+            break
+    return folder, None
 
 
 # -- any file -----------------------------------------------------------------------------------------------------
@@ -122,6 +136,16 @@ def replace(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
     except OSError:
         remove(temporary)
         raise
+
+
+def overwrite(path: str, data: bytes) -> None:
+    """Write over the bytes of a file, in the blocks that it has. Others may read half of it meanwhile."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        write_all(descriptor, data)
+        os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)
 
 
 def open_regular(path: str, *, follow: bool = True) -> int:

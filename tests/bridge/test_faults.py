@@ -27,6 +27,7 @@ from shim.bridge import lock, registry, sockets, start
 from shim.bridge.cast_log import CastLog
 from shim.bridge.link import ask_once, connect_blocking
 from shim.bridge.start import LivingError, respawn
+from shim.core.errors import FrontendError
 from tests.conversation.test_conversation import CONVERSE, user
 from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
 
@@ -155,6 +156,51 @@ def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
         assert registry.remove(hosts.now(one))
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 400 kB."""
+    small = tmp_path / "disk"
+    small.mkdir()
+    if (
+        os.getuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(small)]).returncode
+    ):
+        pytest.skip("only root can mount a file system")
+    yield small
+    subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def fill(disk):
+    """Fill a disk; the file that does it."""
+    path = disk / "filler"
+    with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(bytes(1000))
+    return path
+
+
+def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(hosts, chatty, small_disk):
+    """The host takes it, and cannot keep the answer: the session has failed, and says what it did not answer."""
+    hosts.environment["SHIM_STATE"] = str(small_disk)
+    one, held = chatty(5)
+    with hosts.link(one, partial=False) as link:
+        until_result(link)
+        hosts.wait_until(one, lambda now: now.facts["status"] == "idle")
+        filler = fill(small_disk)
+        link.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}})
+        assert "No space left on device" in list(link.frames(PATIENCE))[-1]["reason"]
+    now = hosts.ended(one)
+    assert (now.facts["state"], now.facts["unanswered"]) == ("failed", 1) and held.gone()
+    assert "No space left on device" in now.facts["detail"] and now.facts["cwd"] == str(hosts.cwd)
+    with pytest.raises(FrontendError, match="No space left on device"):
+        respawn(now, hosts.environment)
+    with pytest.raises(FrontendError, match="No space left on device"):
+        hosts.start("another")
+    assert [each.session for each in registry.sessions(hosts.environment)] == [one.session]
+    filler.unlink()
+    assert hosts.now(one).facts["state"] == "failed" and registry.remove(hosts.now(one))
 
 
 def test_where_locks_fail_sessions_live_and_end_all_the_same(hosts, chatty, monkeypatch):

@@ -312,3 +312,15 @@ def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
     assert "put it back" in refused.value.hint and not hosts.now(one).alive
     file.write_text('{"mcpServers": {}}')
     assert respawn(ended, hosts.environment).alive
+
+
+@pytest.mark.parametrize("words", [(), ("--add-dir=caf\udce9",)], ids=["folder", "argument"])
+def test_what_is_not_utf8_is_refused_and_not_changed(hosts, words):
+    """A session is kept as JSON: the name of the folder would become that of another one, or of none."""
+    folder = str(hosts.cwd) if words else f"{hosts.cwd}/caf\udce9"
+    os.makedirs(folder, exist_ok=True)
+    with pytest.raises(FrontendError, match=r"caf. is not UTF-8"):
+        hosts.start("hi", cwd=folder, arguments=words)
+    assert registry.sessions(hosts.environment) == []
+    os.mkdir(f"{hosts.cwd}/caf\u00e9")
+    assert hosts.start("hi", cwd=f"{hosts.cwd}/caf\u00e9").alive

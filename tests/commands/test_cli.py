@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from box import ANSWER, END, PATIENCE, START, ndjson, run_shim, text
+from box import ANSWER, ASK, END, PATIENCE, SHIM, START, ndjson, run_shim, text
 from support import FIXTURES, STABLE_SESSION, check_turns, parse
 
 from shim import __version__
@@ -472,3 +472,29 @@ def test_run_without_a_vendor_says_how_to_choose_one(box):
     done = box.shim("run", "hi", environment=box.environment())
     assert done.status == 1
     assert "SHIM_VENDOR" in done.stderr
+
+
+REMOVED = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("vendors",), ("run", "hi"), ("claude", "-p", "hi")])
+def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
+    """And not stdout, which has nothing to do with it."""
+    command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *words]
+    environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
+    done = subprocess.run(command, cwd=box.cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert "the working directory does not exist any more" in done.stderr + done.stdout
+    assert "output cannot be written" not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_state_folder_that_cannot_be_made_is_not_called_open_to_others(box):
+    """As with a HOME on a disk that is read-only."""
+    (box.path / "file").touch()
+    state = f"{box.path}/file/state"
+    environment = {"SHIM_STATE": state, "SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
+    assert box.claude(*ASK, **environment).status == 0
+    for words in (("doctor",), ("bridge", "token"), ("claude", "--bg", "hi")):
+        done = box.shim(*words, environment=box.environment(**environment))
+        said = done.stdout.decode() + done.stderr
+        assert "Not a directory" in said and "chmod 700" not in said, (words, said)

@@ -15,7 +15,7 @@ import orjson
 
 from shim.core.errors import MachineError
 from shim.state.config import state_directory
-from shim.state.files import NOT_PRIVATE, fault, private_directory, read_file, remove, write_all, write_file, write_new
+from shim.state.files import explain_not_kept, private_directory, read_file, remove, write_all, write_file, write_new
 
 Role = Literal["drive", "watch"]
 
@@ -152,7 +152,7 @@ class TokenFile:
             remove(draft)
 
     def _fault(self) -> MachineError:
-        why = NOT_PRIVATE.format(path=fault(self._folder)).strip()
+        why = explain_not_kept(self._folder)
         return MachineError(f"the gateway's tokens cannot be kept in {self._folder}", hint=why)
 
 

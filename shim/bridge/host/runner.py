@@ -95,6 +95,7 @@ class HubRunner:
         self._changed = changed
         self._end = end
         self._failed = failed
+        self._unanswered = 0  # messages without a result in the log
         self._wrote = 0.0  # when the last round of writing ended
         self._due = anyio.Event()
 
@@ -137,6 +138,7 @@ class HubRunner:
                     self._carry_out(command)
         if self.reason:
             return
+        self._unanswered = self.hub.count_unanswered()
         if time.monotonic() - self._wrote >= ROUND_SECONDS * len(self.connections):
             self.write()
         else:
@@ -176,6 +178,8 @@ class HubRunner:
     def _fail(self, reason: str) -> None:
         """End it: of what the hub holds for the clients nobody can say what is in the log, so none of it is told."""
         self.reason = reason
+        if unanswered := max(self._unanswered, self.hub.count_unanswered()):
+            self._changed({"unanswered": unanswered})
         for connection in list(self.connections.values()):
             connection.say(frame("bye", reason=reason))
         self._failed(reason)

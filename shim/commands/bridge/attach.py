@@ -11,6 +11,7 @@ import typer
 from shim.bridge import registry
 from shim.bridge.link import HostGoneError, connect_blocking
 from shim.bridge.registry import Registered
+from shim.bridge.start import can_respawn
 from shim.bridge.which import which
 from shim.commands.bridge.logs import casts_of
 from shim.commands.bridge.terminal.attach import attach, watch
@@ -75,4 +76,5 @@ def _print_frames(one: Registered) -> None:
 def _show_log(one: Registered, *, thinking: bool, full: bool) -> None:
     for path in casts_of(one):
         show(path, open_console(), thinking=thinking, full=full)
-    say(f"session {one.id} has ended: `claude attach {one.id}` goes on with it")
+    goes_on = f"claude attach {one.id}" if can_respawn(one) else f"claude --bg --resume {one.session}"
+    say(f"session {one.id} has ended: `{goes_on}` goes on with it")

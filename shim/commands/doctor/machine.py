@@ -23,7 +23,7 @@ from shim.process.find_program import ignored_path, is_ours
 from shim.process.install import found_first, read_installed, uncompiled
 from shim.recording.open_recorder import unrecordable
 from shim.state.config import Settings, load, state_directory
-from shim.state.files import fault, private_directory, remove, write_file
+from shim.state.files import find_fault, private_directory, remove, write_file
 from shim.state.own_vendors import check_names
 
 WELCOME_SECONDS = 2.0  # for a host to say welcome, which takes a millisecond
@@ -92,7 +92,10 @@ def _state(environment: Mapping[str, str]) -> Finding:
     folder = os.path.join(state, "probes")
     lost = "sessions cannot be resumed"
     if not private_directory(folder):
-        path = fault(folder)
+        path, error = find_fault(folder)
+        if error is not None:
+            text = f"nothing is kept, so {lost}: {path} cannot be made: {error.strerror}"
+            return Finding(PROBLEM, text, "name a folder in SHIM_STATE that can be written")
         text = f"nothing is kept, so {lost}: {path} must be your own folder that only you may enter"
         return Finding(PROBLEM, text, f"run `chmod 700 {path}`, or name another folder in SHIM_STATE")
     if not write_file(folder, TRIAL, b""):

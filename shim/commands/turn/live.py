@@ -25,6 +25,7 @@ from shim.commands.turn.waiting import pipe_of, woken_by
 from shim.core.reading.account import printable
 from shim.core.reading.bounded import Bounded
 from shim.core.reading.lines import LineSplitter
+from shim.process.environment import working_directory
 from shim.story.reading import LINE_BYTES, objects
 from shim.story.story import Change, Story, text_of
 from shim.story.terminal.draw import Drawing
@@ -232,7 +233,7 @@ class LiveTurn:
             self._drawing.said("■ interrupted" if not at_once else "■ ended at once", "yellow")
         elif self._result is not None and not self._heard:
             attended = self._person is not None
-            self._advise(advice(self._result, self._init, self._failed, os.getcwd(), attended=attended))
+            self._advise(advice(self._result, self._init, self._failed, working_directory(), attended=attended))
         self._drawing.close()
         self._end(at_once=bool(self._heard))
         return 128 + self._heard[0] if self._heard else self._process.wait()

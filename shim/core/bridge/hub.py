@@ -192,6 +192,10 @@ class Hub:
         for client in list(it.audience.clients.values()):
             it.audience.drop(client, reason)
 
+    def count_unanswered(self) -> int:
+        """Return how many messages have no result yet: those that wait, and the one that a turn answers."""
+        return len(self._it.waiting) + self._it.situation.active
+
     # -- what the host has to do --------------------------------------------------------------------------------------
 
     def take(self) -> list[Command]:

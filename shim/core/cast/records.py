@@ -6,6 +6,7 @@ A checkpoint has the hash of all bytes before it: it proves damage, not who wrot
 """
 
 import binascii
+import codecs
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -212,10 +213,15 @@ class Reader:
         return Record(self._at, letter, data + b"\n" if whole else data, fact, self.count)
 
 
+def strip_bom(raw: bytes) -> bytes:
+    """Return the first line of a file without the byte order mark that some editors and tools put there."""
+    return raw.removeprefix(codecs.BOM_UTF8)
+
+
 def read_header(raw: bytes) -> Header:
     """Parse the first line of a cast. CastError if it is none, or of a newer version."""
     try:
-        facts = orjson.loads(raw)
+        facts = orjson.loads(strip_bom(raw))
         version = facts["shimcast"]
     except (ValueError, TypeError, LookupError):
         shown = printable(raw[:60])

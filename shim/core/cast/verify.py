@@ -18,6 +18,7 @@ from shim.core.cast.records import (
     read_header,
     read_line,
     shown,
+    strip_bom,
 )
 
 FINDINGS_KEPT = 100  # of each severity; the rest is counted, since one damaged line may affect all later ones
@@ -141,6 +142,8 @@ class Verifier:
             self._found_here(DAMAGE, "too_long", f"longer than {LINE_BYTES} bytes: no reader takes it")
             self._readable = self._readable and self.count > 1
         elif self.count == 1:
+            if raw != (raw := strip_bom(raw)):
+                self._found_here(NOTE, "bom", "the file begins with a byte order mark, which the shim does not write")
             self._header(raw)
         elif self._readable and not self._ended:
             line = read_line(raw)

@@ -239,3 +239,17 @@ def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
 def test_an_empty_list_says_how_to_begin(desk):
     assert b"`claude --bg PROMPT` begins one" in desk.shim("bridge", "list").stdout
     assert listed(desk) == []
+
+
+def test_a_session_whose_start_is_not_known_is_not_said_to_be_attached_to(desk):
+    """Without `start.json` no life can begin under the flags of the former ones; a new one may resume it."""
+    one = desk.start("hi")
+    with desk.link(one) as link:
+        until_result(link)
+    desk.claude("stop", one.id)
+    assert f"`claude attach {one.id}` goes on" in desk.shim("bridge", "watch", one.id).stdout.decode()
+    os.unlink(os.path.join(one.folder, "start.json"))
+    done = desk.shim("bridge", "watch", one.id)
+    assert "Hello." in done.stdout.decode()
+    assert f"`claude --bg --resume {one.session}` goes on" in done.stdout.decode()
+    assert f"--resume {one.session}" in desk.claude("respawn", one.id).stderr

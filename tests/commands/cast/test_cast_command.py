@@ -454,3 +454,27 @@ def test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for(box, words):
         done = box.shim(*words, path, *added)
         assert done.status == (0 if words[-1] in ("list", "stats") else 1)
         assert any(reason in done.stdout.decode() + done.stderr for reason in ("not a regular file", "unreadable"))
+
+
+def test_an_entry_of_a_folder_that_cannot_be_looked_at_is_named_and_left_out(box, folder):
+    for damaged in "bc":
+        (folder / f"{damaged}.cast").unlink()
+    (folder / "loop.cast").symlink_to("loop.cast")
+    done = box.shim("cast", "verify", str(folder))
+    assert (done.status, done.stderr) == (0, f"{folder}/loop.cast is left out: Too many levels of symbolic links\n")
+    assert "intact" in done.stdout.decode() and "loop" not in done.stdout.decode()
+    for words in (("cast", "list"), ("cast", "stats"), ("show",)):
+        done = box.shim(*words, str(folder))
+        assert done.status == 0 and done.stdout, done
+    played = box.claude("-p", "hi", SHIM_VENDOR="replay", SHIM_REPLAY=str(folder))
+    assert "Too many levels" not in played.stdout.decode()
+
+
+def test_a_recording_with_a_byte_order_mark_is_read(box, folder):
+    path, copy = folder / "a.cast", folder / "copy"
+    path.write_bytes(b"\xef\xbb\xbf" + INTACT)
+    checked = box.shim("cast", "verify", str(path))
+    assert checked.status == 0 and b"intact" in checked.stdout and b"byte order mark" in checked.stdout
+    assert box.shim("show", str(path)).status == 0
+    assert box.shim("cast", "redact", str(path), "-o", str(copy), "--text", "no such text").status == 0
+    assert copy.read_bytes().startswith(b'{"shimcast"')
