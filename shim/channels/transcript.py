@@ -14,7 +14,15 @@ from collections.abc import Callable, Mapping
 
 from shim.channels.raw_output import tell
 from shim.channels.stamps import fresh_uuid, now
-from shim.channels.transcript_lines import UUID_CHARACTERS, Usages, folder_name, last_uuid, messages, title
+from shim.channels.transcript_lines import (
+    UUID_CHARACTERS,
+    Usages,
+    folder_name,
+    last_uuid,
+    list_user_uuids,
+    messages,
+    title,
+)
 from shim.core.claude.usage import Tally
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump
@@ -27,6 +35,20 @@ ENTRYPOINT_CHARACTERS = 64  # because every line repeats it
 MARK = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 
 _INIT, _SESSION = b'{"type":"system","subtype":"init",', b'"session_id":"'
+
+
+MAX_RESUMED_BYTES = 16 * 1024 * 1024  # of the end of a transcript, in which a repeated message is looked for
+
+
+def read_user_uuids(path: str) -> list[str]:
+    """Return the ids of the user's messages in a transcript; none if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - MAX_RESUMED_BYTES))
+            return list_user_uuids(file.read(MAX_RESUMED_BYTES))
+    except OSError:
+        return []
 
 
 class Transcript:

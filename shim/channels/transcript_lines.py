@@ -138,6 +138,12 @@ def _hash(numbers: list[int]) -> str:
     return digits or "0"
 
 
+def list_user_uuids(data: bytes) -> list[str]:
+    """Return the ids of the user's lines in a part of a transcript."""
+    lines = (line for line in data.split(b"\n") if b'"type":"user"' in line and line.endswith(b'"}'))
+    return [line[line.rfind(b'"uuid":"') + 8 : -2].decode("utf-8", "replace") for line in lines]
+
+
 def last_uuid(tail: bytes) -> bytes:
     """The id of the last message in the end of a file, dumped."""
     at = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)

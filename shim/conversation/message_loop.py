@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from shim.core.claude.control import Control
     from shim.core.claude.control.lines import States
     from shim.core.claude.control.wishes import Wish
+    from shim.core.claude.hooks.callbacks import PromptRefusal
     from shim.recording.recorder import Recorder
 
 # Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and then neither an answer
 # nor an interrupt is heard. A frontend that writes a few messages ahead never comes there.
 QUEUE_MESSAGES = 64  # from here on their bytes count too
 MOST_MESSAGES = 10_000
+PROMPT_HOOK_SECONDS = 60.0  # the real claude waits as long for a hook; then the message is sent
+MAX_CONTEXT_BYTES = INBOUND_BYTES  # of messages that wait for the next one: as much as one message may have
 
 
 class MessageLoop(Loop):
@@ -64,6 +67,9 @@ class MessageLoop(Loop):
         self._running = False
         self._number = 0  # of the turn that runs, or ran last
         self._taking = False  # a message was taken whose turn has not begun
+        self._context = deque[Message]()  # messages that were not sent yet: the next one takes them along
+        self._asking_hooks = False  # hooks are asked about the message whose turn begins
+        self._stopped_early = False  # an interrupt came while they were asked
 
     async def _work(self, tasks: TaskGroup) -> int:
         """Run the turns, then make sure that the child is gone, whatever ended them; our exit status."""
@@ -100,11 +106,7 @@ class MessageLoop(Loop):
             self._output.asked(message)
             self._taking = False
             self._tell_news()
-            if self._ending:  # we were told to end before there was a turn to interrupt
-                await self._driver.never_begin(message)
-            else:
-                await self._driver.turn(message)
-                self._driver.reap()
+            await self._answer(message)
             self._running = False
             if self._told is not None:
                 self._told.end()
@@ -112,6 +114,49 @@ class MessageLoop(Loop):
             if self._driver.pump is not None:
                 self._record_result(self._driver.pump)
                 await self._output.end(self._driver.pump.turn)
+
+    async def _answer(self, message: Message) -> None:
+        """Run the turn of a message, unless a hook refuses the message or it is only context for the next one."""
+        refusal = await self._ask_prompt_hooks()
+        if self._ending or self._stopped_early:  # there was no turn to interrupt yet
+            await self._driver.never_begin(message)
+        elif refusal is not None:
+            await self._driver.settle_unsent(message, refusal.text, refusal.notice())
+            if refusal.is_kept:
+                self._keep_as_context(message)
+        elif not message.query:
+            await self._driver.settle_unsent(message)
+            self._keep_as_context(message)
+        else:
+            message = message.after(self._context)
+            self._context.clear()
+            await self._driver.turn(message)
+            self._driver.reap()
+
+    async def _ask_prompt_hooks(self) -> "PromptRefusal | None":
+        """Wait for the answers of the frontend's UserPromptSubmit hooks, and return a refusal among them."""
+        self._stopped_early = False
+        control = self._control
+        if control is None or not control.judging_prompt:
+            return None
+        self._asking_hooks = True
+        with anyio.move_on_after(PROMPT_HOOK_SECONDS):
+            while control.judging_prompt and not (self._ending or self._stopped_early):
+                await self._news.wait()
+        self._asking_hooks = False
+        return control.take_prompt_refusal()
+
+    def _keep_as_context(self, message: Message) -> None:
+        """Keep a message for the next one that a model answers. The oldest are dropped beyond a bound."""
+        self._context.append(message)
+        dropped = 0
+        while sum(kept.size for kept in self._context) > MAX_CONTEXT_BYTES and len(self._context) > 1:
+            self._context.popleft()
+            dropped += 1
+        if dropped:
+            tell(
+                f"dropped {dropped} messages with shouldQuery false: they were larger than {MAX_CONTEXT_BYTES} bytes\n"
+            )
 
     def _record_result(self, pump: Pump) -> None:
         """Record how the turn ended. A real claude's own result is in what it printed."""
@@ -170,7 +215,9 @@ class MessageLoop(Loop):
         for wish in wishes:
             if isinstance(wish, Interrupt | Decided | Forbidden) and not (self._running and number == self._number):
                 continue
-            if isinstance(wish, Interrupt):
+            if isinstance(wish, Interrupt) and self._asking_hooks:
+                self._stopped_early = True
+            elif isinstance(wish, Interrupt):
                 await self._driver.interrupt()
             elif isinstance(wish, Decided):
                 await self._driver.decide(wish.permission, wish.decision)

@@ -193,7 +193,16 @@ class Run:
             return YumeControl(facts, fresh_uuid, now, pen, unattended=self._launcher.vendor.unattended)
         from shim.core.claude.control import Control
 
-        return Control(facts, fresh_uuid, now)
+        control, session = Control(facts, fresh_uuid, now), self._invocation.session
+        if self._keeps and (session.resume or session.continue_last) and not session.fork_session:
+            control.load_taken = self._load_taken
+        return control
+
+    def _load_taken(self) -> list[str]:
+        """Return the ids of the messages that the resumed session has answered."""
+        from shim.channels.transcript import read_user_uuids
+
+        return read_user_uuids(self._launcher.facts.transcript)
 
     def _states(self) -> "States | None":
         """What tells the state around one message. A real claude says its own."""

@@ -4,7 +4,8 @@ Both are the same to the session: `turn` answers one message with one result, wh
 way; the other methods may be called while it runs. What a turn needs beside its lines comes from the pump as commands.
 """
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -46,6 +47,9 @@ class Driver(Protocol):
 
     async def never_begin(self, message: Message) -> None:
         """End the turn of a message that was interrupted before any child began to answer it."""
+
+    async def settle_unsent(self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None) -> None:
+        """End the turn of a message that is not sent to the vendor with a good result, whose text is `text`."""
 
     async def interrupt(self) -> None:
         """Stop the turn that runs; it ends with its result."""
@@ -269,6 +273,15 @@ class ChildDriver:
         pump.interrupt()
         said, _ = pump.close(None)
         await self._output.lines(said)
+
+    async def settle_unsent(self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None) -> None:
+        if self._child is not None and self.pump is not None:  # the child and what reads it stay for the next message
+            pump = self.pump
+            pump.begin(self.launcher.turns.terms())
+            pump.answer(message, echo=self.launcher.turns.echo, hooks=False, takes=self._takes)
+        else:
+            pump = self._unbegun(message)
+        await self._output.lines(pump.settle_unsent(text, notice=notice))
 
     async def _end_interrupted(self, pump: Pump) -> bool:
         """Whether the turn was interrupted while it had no child; then it is ended here."""

@@ -6,8 +6,9 @@ one knows what was said in it. While none has, each message is asked of the whol
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import anyio
 
@@ -141,6 +142,9 @@ class Fallback:
     async def never_begin(self, message: Message) -> None:
         """End the turn of a message that was interrupted before a vendor was asked, or between two vendors."""
         await self._driver.never_begin(message)
+
+    async def settle_unsent(self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None) -> None:
+        await self._driver.settle_unsent(message, text, notice)
 
     async def interrupt(self) -> None:
         """Stop the turn, whichever vendor has it."""

@@ -1,7 +1,7 @@
 """User messages as a frontend sends them in stream-json input (contract C14): a text, or blocks."""
 
 from binascii import a2b_base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import orjson
 
@@ -17,6 +17,7 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "document": ("application/pdf",),
 }
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NOW, LATER = "now", "later"  # priorities of a message
 
 Kinds = frozenset[str]  # what can be given beside text: "image", "document", and "url" for either by its address
@@ -64,7 +65,8 @@ class Message(NamedTuple):
     `text` is what every vendor can be given; `parts` are its blocks in order, none where the text is all. `message` is
     the frontend's own object, for the echo that it may ask for (C15); `timestamp` is when it came, `size` its bytes.
     `priority` says what happens to it while a turn runs: NOW ends the turn, LATER waits for its end; any other is told
-    to the vendor in the turn, if it can be.
+    to the vendor in the turn, if it can be. A message with `query` False (`shouldQuery`) is context for the next one
+    and is not answered by a model. `origin` says where it came from; its result repeats it.
     """
 
     text: str
@@ -74,6 +76,8 @@ class Message(NamedTuple):
     timestamp: str = ""
     size: int = 0
     priority: str = ""
+    query: bool = True
+    origin: Mapping[str, Any] | None = None
 
     def given(self, takes: Kinds) -> tuple[Part, ...]:
         """What a vendor that takes these kinds is given, in order; one text where texts are all of it."""
@@ -86,6 +90,17 @@ class Message(NamedTuple):
         kept = self.parts if found else tuple(part for part in self.parts if part.kind != "text" or part.fault)
         around = [(Part("text", words),) if words else () for words in (before, after)]
         return self._replace(text=text, parts=(*around[0], *kept, *around[1]) if self.parts else ())
+
+    def after(self, context: "Sequence[Message]") -> "Message":
+        """Return the message with the text and the parts of earlier messages before its own."""
+        if not context:
+            return self
+        messages = [*context, self]
+        text = "\n".join(message.text for message in messages)
+        parts: tuple[Part, ...] = ()
+        if any(message.parts for message in messages):
+            parts = tuple(part for message in messages for part in message.parts or (Part("text", message.text),))
+        return self._replace(text=text, parts=parts, size=sum(message.size for message in messages))
 
     def notice(self, vendor: str, takes: Kinds = TEXT_ONLY) -> str:
         """Lines for the user about parts that the vendor is not given, one a reason; "" if none was left out."""
@@ -126,6 +141,10 @@ def read_message(event: Mapping[str, Any], timestamp: str) -> Message:
     else:
         raise ValueError("Expected message content to be a string or a list of blocks")
     read = Message(text, tuple(parts), message, uuid if isinstance(uuid, str) else None, timestamp)
+    origin = event.get("origin")
+    if isinstance(origin, dict):
+        read = read._replace(origin=origin)
+    read = read._replace(query=event.get("shouldQuery") is not False)
     return read._replace(priority=priority) if isinstance(priority, str) else read
 
 
@@ -164,7 +183,11 @@ def _fault(data: str) -> str:
 
 
 def read_line(raw: bytes) -> object:
-    """A line as an object, with broken bytes and escapes repaired; None if it is not JSON."""
+    """Return a line as an object, with broken bytes and escapes repaired; None if it is not JSON.
+
+    One byte order mark is skipped, as editors and PowerShell write it.
+    """
+    raw = raw.removeprefix(BYTE_ORDER_MARK)
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:

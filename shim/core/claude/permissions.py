@@ -13,6 +13,7 @@ UNANSWERED = "Nobody answered the question about this call in time (permission_t
 UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
 RULED = "{tool} was denied: {why}."
 FAILED = "Tool permission request failed: Error: {error}"
+UPDATED_INPUT = "updatedInput must be an object or be left out, and is {found}"
 CLOSED_STREAM = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
 TURN_OVER = "The turn is over."
 DESCRIBING = ("description", "file_path", "notebook_path", "url", "query")  # what a dialog says of a call in a line
@@ -133,10 +134,12 @@ def read_decision(response: Mapping[str, Any], asked: Permission) -> Decision:
     if not isinstance(answer, dict):
         return Decision(False, message=FAILED.format(error="the answer is no object"))
     if answer.get("behavior") == "allow":
-        changed = answer.get("updatedInput")
-        if changed is not None and not isinstance(changed, dict):
-            return Decision(False, message=FAILED.format(error="updatedInput is no object"))
-        return Decision(True, changed=None if changed == asked.arguments else changed)
+        # An empty object changes nothing: several clients send it with every answer. `null` is a mistake.
+        changed = answer.get("updatedInput", {})
+        if not isinstance(changed, dict):
+            found = "null" if changed is None else f"a {type(changed).__name__}"
+            return Decision(False, message=FAILED.format(error=UPDATED_INPUT.format(found=found)))
+        return Decision(True, changed=None if changed in ({}, asked.arguments) else changed)
     message = answer.get("message")
     denial = message if isinstance(message, str) and message else "The call was denied."
     return Decision(False, message=denial, interrupt=answer.get("interrupt") is True)

@@ -127,6 +127,7 @@ class Closing:
                 denials=list(self._questions.denials.entries.values()),
                 spent=conversation.spend(outcome.facts, reply.usage, reply.cost, reply.model),
                 room=self._pen.room,
+                origin=None if opening.message is None else opening.message.origin,
             )
         )
         if result.api_error is not None:

@@ -1,5 +1,7 @@
 """The one `result` of a turn: `is_error`, `subtype`, texts, usage and cost, out of frozen facts about the end."""
 
+from collections.abc import Mapping
+
 from shim.core.api_errors import Cause, api_text
 from shim.core.claude.usage import NO_USAGE, count
 from shim.core.errors import listed
@@ -41,6 +43,7 @@ class EndOfTurn(NamedTuple):
     denials: list[dict[str, Any]]
     spent: Spent
     room: int  # characters of a line
+    origin: Mapping[str, Any] | None = None  # where the answered message came from, as the frontend said
 
 
 class ApiError(NamedTuple):
@@ -96,6 +99,8 @@ def conclude(end: EndOfTurn) -> Result:
     line |= _accounts(end.spent)
     line["permission_denials"] = end.denials
     line["terminal_reason"] = _terminal_reason(end)
+    if end.origin is not None:
+        line["origin"] = end.origin
     line["fast_mode_state"] = "off"
     line["shim"] = _shim(end)
     return Result(line, is_error, outcome.cause, final_text, api_error)
@@ -154,7 +159,7 @@ def _num_turns(end: EndOfTurn) -> int:
     What a command of the vendor's answered without its model counts as none too.
     """
     outcome = end.outcome
-    if outcome.facts.get("local"):
+    if outcome.facts.get("local") or outcome.facts.get("unsent"):
         return 0
     if not end.began and outcome.kind == "failed" and not outcome.api:
         return 0
@@ -164,7 +169,9 @@ def _num_turns(end: EndOfTurn) -> int:
 def _stop_reason(end: EndOfTurn, is_error: bool) -> str | None:
     if end.outcome.api:
         return "refusal" if end.outcome.failure.kind == "filtered" else "stop_sequence"
-    return end.stop_reason if is_error else end.stop_reason or "end_turn"
+    if is_error or end.outcome.facts.get("unsent"):
+        return end.stop_reason
+    return end.stop_reason or "end_turn"
 
 
 def _accounts(spent: Spent) -> dict[str, Any]:

@@ -230,6 +230,16 @@ class Pump:
         last = self.turn.last_text
         return self.translation.finish(), self._last(last)
 
+    def settle_unsent(self, text: str = "", *, notice: Mapping[str, Any] | None = None) -> bytes:
+        """Return all lines of a successful turn whose message is not sent to the vendor; `text` is its result.
+
+        `notice` are the fields of an `informational` system line before the result.
+        """
+        if notice is not None:
+            self.turn.system("informational", **notice)
+        self.turn.ended(result=text, unsent=True)
+        return self.translation.finish()
+
     def refuse(self, error: Exception) -> bytes:
         """All lines of a turn that cannot begin, because of an error of the shell."""
         if isinstance(error, ShimError):

@@ -6,13 +6,23 @@ cannot be read is skipped with a word on stderr, where the real one ends (C13).
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.control.answers import ANSWERS, RefusalError
 from shim.core.claude.control.lines import Lines
 from shim.core.claude.control.wishes import Chosen, Decided, Forbidden, Interrupt, Wish
 from shim.core.claude.facts import Facts
-from shim.core.claude.hooks.callbacks import Seen, Verdict, Verdicts, bound, described, read_verdict
+from shim.core.claude.hooks.callbacks import (
+    PROMPT_HOOK,
+    PromptRefusal,
+    Seen,
+    Verdict,
+    Verdicts,
+    bound,
+    described,
+    read_prompt_refusal,
+    read_verdict,
+)
 from shim.core.claude.messages import NOW, Message, read_line, read_message
 from shim.core.claude.permissions import (
     CLOSED_STREAM,
@@ -28,6 +38,7 @@ from shim.core.claude.permissions import (
     read_decision,
 )
 from shim.core.reading.account import printable
+from shim.core.reading.bounded import Bounded
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any
@@ -35,6 +46,7 @@ from shim.core.reading.typed import Any
 TOO_LARGE = "The call is too large to be asked about ({size} bytes)."
 TOO_MANY = "Too many questions are open already; this one was put to nobody."
 QUESTIONS = 1000  # that are open at once
+MAX_TAKEN_IDS = 10_000  # ids of messages; a client repeats a message soon after it sent it
 KIND_CHARACTERS = 60  # of a line's type, in a complaint about it
 
 
@@ -54,6 +66,13 @@ class Control(Lines):
         self._held: dict[str, Permission] = {}
         self._verdicts = Verdicts()
         self._ran: dict[str, None] = {}
+        # Hooks that are asked about the message whose turn begins, and the first refusal among their answers.
+        self._prompt_hooks: set[str] = set()
+        self._prompt = ""
+        self._prompt_refusal: PromptRefusal | None = None
+        # The ids of messages that were taken: a message that comes again is not answered again.
+        self._taken = Bounded[str, None](MAX_TAKEN_IDS)
+        self.load_taken: Callable[[], Iterable[str]] | None = None  # ids of the session that is resumed
 
     # -- what the frontend says ---------------------------------------------------------------------------
 
@@ -77,6 +96,7 @@ class Control(Lines):
     def closed(self) -> list[Wish]:
         """The frontend's stdin has ended: every open question and every later one is answered by us."""
         self._deaf, asking = True, bool(self._asked)
+        self._prompt_hooks.clear()
         self.facts.servers.close()
         wishes = self._give_up(CLOSED_STREAM)
         if asking:
@@ -99,11 +119,40 @@ class Control(Lines):
         except ValueError as error:
             self._complain(f"Error: {error}")
             return []
+        if message.uuid is not None and self._is_repeated(message.uuid):
+            self._replay(message)
+            return []
         if message.priority != NOW or not self.running:
             self.messages.append(message)
             return []
         self.messages.appendleft(message)
         return [*self._give_up(""), Interrupt()]
+
+    def _is_repeated(self, uuid: str) -> bool:
+        """Return whether a message with this id was taken before, in this conversation or the one it resumes."""
+        if self.load_taken is not None:
+            load, self.load_taken = self.load_taken, None
+            for known in load():
+                self._taken[known] = None
+        if uuid in self._taken:
+            return True
+        self._taken[uuid] = None
+        return False
+
+    def _replay(self, message: Message) -> None:
+        """Write a message again for a frontend that wants its messages echoed."""
+        if self.facts.rules.replays:
+            self._say(
+                {
+                    "type": "user",
+                    "message": message.message,
+                    "session_id": self.facts.rules.session_id,
+                    "parent_tool_use_id": None,
+                    "uuid": message.uuid,
+                    "timestamp": message.timestamp,
+                    "isReplay": True,
+                }
+            )
 
     def _request(self, event: Mapping[str, Any]) -> list[Wish]:
         request, identity = event.get("request"), event.get("request_id")
@@ -158,6 +207,11 @@ class Control(Lines):
             self._say(event)
         identity = str(response.get("request_id"))
         if self.facts.servers.answered(identity, response):
+            return []
+        if identity in self._prompt_hooks:
+            self._prompt_hooks.remove(identity)
+            refusal = read_prompt_refusal(response.get("response"), self._prompt)
+            self._prompt_refusal = self._prompt_refusal or refusal
             return []
         if identity in self._hooked:
             return self._hook_answered(self._hooked.pop(identity), response)
@@ -280,13 +334,16 @@ class Control(Lines):
                 "subtype": "hook_callback",
                 "callback_id": callback,
                 "input": described(seen, prompt=prompt, last=last, **known),
-                "tool_use_id": seen.call or None,
+                "tool_use_id": seen.call or self._mint(),
             }
-            line = {"type": "control_request", "request_id": self._mint(), "request": request}
+            identity = self._mint()
+            line = {"type": "control_request", "request_id": identity, "request": request}
             if seen.event == "PreToolUse":
                 self._ask_hook(seen, line)
-            else:
-                self._say(line)
+                continue
+            if seen.event == PROMPT_HOOK:
+                self._prompt_hooks.add(identity)
+            self._say(line)
 
     def _ask_hook(self, seen: Seen, line: dict[str, Any]) -> None:
         """Ask a hook about a call. The input is not cut if the vendor would run what the hook hands back."""
@@ -300,6 +357,17 @@ class Control(Lines):
         self._hooked[line["request_id"]] = seen
         bound(self._hooked)
         self._say(line)
+
+    @property
+    def judging_prompt(self) -> bool:
+        """Return whether hooks have not yet answered about the message whose turn begins."""
+        return bool(self._prompt_hooks)
+
+    def take_prompt_refusal(self) -> PromptRefusal | None:
+        """Return the refusal of the message by a hook, if there is one; hooks that answer later are ignored."""
+        self._prompt_hooks.clear()
+        refusal, self._prompt_refusal = self._prompt_refusal, None
+        return refusal
 
     @property
     def asking(self) -> bool:
@@ -357,7 +425,8 @@ class Control(Lines):
         self.running = self.begun = True
         self.facts.servers.greet()
         self.state("running")
-        self.observe(Seen("UserPromptSubmit"), prompt=prompt)
+        self._prompt, self._prompt_refusal = prompt, None
+        self.observe(Seen(PROMPT_HOOK), prompt=prompt)
 
     def end(self) -> None:
         """The turn is over: its result was said (S18: never running without idle)."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
 
-EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
+PROMPT_HOOK = "UserPromptSubmit"
+EVENTS = (PROMPT_HOOK, "PreToolUse", "PostToolUse", "Stop")
 # Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
 # remember every call of a turn.
 HOOKS_OPEN = 1000
@@ -70,6 +71,46 @@ def bound(table: dict[str, Any]) -> None:
     """Forget the oldest entry of a table that is too large."""
     if len(table) > HOOKS_OPEN:
         del table[next(iter(table))]
+
+
+class PromptRefusal(NamedTuple):
+    """The refusal of a message by a UserPromptSubmit hook."""
+
+    text: str  # of the line and of the result
+    reason: str  # "" if the hook gave none
+    is_kept: bool  # the model sees the message together with the next one
+
+    def notice(self) -> dict[str, Any]:
+        """Return the fields of the `informational` line that tells the frontend."""
+        kind = "stopped_by_hook" if self.is_kept else "blocked_by_hook"
+        outcome = {"kind": kind, "prompt_kept": self.is_kept}
+        if self.reason:
+            outcome["reason"] = self.reason
+        return {
+            "content": self.text,
+            "level": "warning",
+            "prevent_continuation": True,
+            "prompt_submit_outcome": outcome,
+        }
+
+
+def read_prompt_refusal(answer: object, prompt: str) -> PromptRefusal | None:
+    """Return the refusal in a UserPromptSubmit hook's answer, or None if the hook lets the message pass."""
+    if not isinstance(answer, dict):
+        return None
+    if answer.get("continue") is False:
+        reason = _reason_text(answer.get("stopReason"))
+        text = f"Operation stopped by hook: {reason}" if reason else "Operation stopped by hook"
+        return PromptRefusal(text, reason, is_kept=True)
+    if answer.get("decision") != "block":
+        return None
+    reason = _reason_text(answer.get("reason"))
+    text = f"{PROMPT_HOOK} operation blocked by hook:\n{reason or 'Blocked by hook'}\n\nOriginal prompt: {prompt}"
+    return PromptRefusal(text, reason, is_kept=False)
+
+
+def _reason_text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 class Hooks:

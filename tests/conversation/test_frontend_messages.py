@@ -1,0 +1,254 @@
+"""Messages that reach no model, or reach it together with another one, measured with claude 2.1.329."""
+
+import json
+import subprocess
+
+import pytest
+from box import ANSWER
+
+from shim.core.claude.messages import EVERYTHING, read_message
+from tests.conversation.test_conversation import CONVERSE, IDLE, U, kinds, results, user
+from tests.conversation.test_conversation import request as control
+from tests.conversation.test_two_way import ASKING, HELLO, TURN, answer, asking_child, question, returns, told
+
+ONE = "11111111-1111-4111-8111-111111111111"
+TWO = "22222222-2222-4222-8222-222222222222"
+REPLAY = ("--replay-user-messages",)
+HOOKS = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h0"]}]}
+
+
+def said(text, **fields):
+    return {"type": "user", "message": {"role": "user", "content": text}, **fields}
+
+
+def context(text, **fields):
+    return said(text, shouldQuery=False, **fields)
+
+
+@pytest.fixture
+def talk(box):
+    def start(child, *flags, vendor="qwen", **environment):
+        environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child} | environment
+        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+
+    return start
+
+
+def two_turns(box):
+    """A qwen that answers two messages, and records what it was told."""
+    record = ["record", str(box.recording)]
+    return box.fake(HELLO, ["hear", '"user"'], TURN, record, ["hear", '"user"'], record, TURN, ["hear", "never"])
+
+
+def prompts(box):
+    """The texts that a child was told."""
+    return [line["message"]["content"] for line in told(box) if line["type"] == "user"]
+
+
+# -- an answer to a permission prompt -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [{"updatedInput": {}}, {}])
+def test_an_allowed_call_without_another_input_runs_as_it_was_asked(box, talk, body):
+    with talk(asking_child(box, returns("done")), *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="allow", **body))
+        done = running.hang_up()
+    assert results(done)[0]["permission_denials"] == []
+    assert told(box)[-1]["response"]["response"]["behavior"] == "allow"
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 3])
+def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
+    with talk(asking_child(box, returns("no", failed=True)), *ASKING) as running:
+        running.say(user("go"))
+        running.say(answer(question(running)["request_id"], behavior="allow", updatedInput=value))
+        done = running.hang_up()
+    assert len(results(done)[0]["permission_denials"]) == 1
+    assert "updatedInput must be an object or be left out" in told(box)[-1]["response"]["response"]["message"]
+
+
+# -- a message that comes twice -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vendor", ["qwen", "demo"])
+def test_a_message_that_comes_again_is_answered_once(box, talk, vendor):
+    child = two_turns(box) if vendor == "qwen" else box.fake(["read"], ["out", ANSWER])
+    with talk(child, vendor=vendor) as running:
+        running.say(said("one", uuid=ONE), said("one", uuid=ONE), said("two", uuid=TWO))
+        done = running.hang_up()
+    assert len(results(done)) == 2 and kinds(done).count("init") == 2
+
+
+def test_a_message_that_comes_again_is_echoed_where_the_frontend_wants_that(box, talk):
+    with talk(two_turns(box), *REPLAY) as running:
+        running.say(said("one", uuid=ONE))
+        running.line_with(b'"type":"result"')
+        running.say(said("another text", uuid=ONE))
+        done = running.hang_up()
+    echoes = [line for line in done.lines if line["type"] == "user"]
+    assert [(line["uuid"], line["message"]["content"]) for line in echoes] == [(ONE, "one"), (ONE, "another text")]
+    assert all(line["isReplay"] for line in echoes) and len(results(done)) == 1
+
+
+def test_ids_of_messages_are_compared_as_they_are(box, talk):
+    with talk(two_turns(box)) as running:
+        running.say(said("one", uuid="my-id"), said("one", uuid="MY-ID"), said("one", uuid="my-id"))
+        done = running.hang_up()
+    assert len(results(done)) == 2
+
+
+def test_a_message_of_the_resumed_session_is_not_answered_again_but_its_copy_answers_it(box):
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": box.fake(HELLO, ["hear", '"user"'], TURN, ["hear", "never"])}
+
+    def run(*flags):
+        with box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment) as running:
+            running.say(said("one", uuid=ONE))
+            return running.hang_up()
+
+    assert len(results(run("--session-id", U))) == 1
+    again = run("--resume", U, *REPLAY)
+    assert (again.status, kinds(again)) == (0, ["user"]) and again.lines[0]["isReplay"]
+    assert len(results(run("--resume", U, "--fork-session"))) == 1
+
+
+# -- a message that is only context -------------------------------------------------------------------------------
+
+
+def test_messages_that_are_only_context_reach_the_model_with_the_next_one(box, talk):
+    with talk(two_turns(box), *REPLAY) as running:
+        running.say(context("c1"), context("c2"), said("go"), context("c3"), said("last"))
+        done = running.hang_up()
+    assert prompts(box) == ["c1\nc2\ngo", "c3\nlast"]
+    assert [line["num_turns"] for line in results(done)] == [0, 0, 1, 0, 1]
+    first = results(done)[0]
+    assert (first["subtype"], first["is_error"], first["result"], first["stop_reason"]) == ("success", False, "", None)
+    assert kinds(done)[:6] == ["init", "user", "result", "init", "user", "result"]
+    echoes = [line["message"]["content"] for line in done.lines if line["type"] == "user"]
+    assert echoes == ["c1", "c2", "go", "c3", "last"]
+
+
+def test_context_reaches_a_vendor_with_a_child_for_each_message(box, talk):
+    child = box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
+    with talk(child, vendor="demo") as running:
+        running.say(context("c1"), said("go"))
+        done = running.hang_up()
+    assert [line["num_turns"] for line in results(done)] == [0, 1]
+    assert box.record()["stdin"] == "c1\ngo"
+
+
+def test_context_with_an_image_keeps_its_parts():
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    first = read_message({"message": {"role": "user", "content": [image, {"type": "text", "text": "c"}]}}, "")
+    second = read_message({"message": {"role": "user", "content": "go"}, "uuid": ONE}, "")
+    joined = second.after([first])
+    assert [part.kind for part in joined.given(EVERYTHING)] == ["image", "text", "text"]
+    assert (joined.text, joined.uuid, joined.message["content"]) == ("c\ngo", ONE, "go")
+
+
+def test_context_at_the_end_of_stdin_starts_no_child(box, talk):
+    with talk(box.program("trap", f"touch {box.path}/started\n")) as running:
+        running.say(context("c1"))
+        done = running.hang_up()
+    assert (done.status, kinds(done)) == (0, ["init", "result"])
+    assert not (box.path / "started").exists()
+
+
+@pytest.mark.parametrize("value", [True, None, 0, "false", [], {}])
+def test_only_false_makes_a_message_context(box, talk, value):
+    with talk(two_turns(box)) as running:
+        running.say(said("go", shouldQuery=value))
+        done = running.hang_up()
+    assert [line["num_turns"] for line in results(done)] == [1]
+
+
+# -- a hook that refuses a message --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "kind"),
+    [
+        (
+            {"decision": "block", "reason": "not today"},
+            "UserPromptSubmit operation blocked by hook:\nnot today\n\nOriginal prompt: go",
+            "blocked_by_hook",
+        ),
+        (
+            {"decision": "block"},
+            "UserPromptSubmit operation blocked by hook:\nBlocked by hook\n\nOriginal prompt: go",
+            "blocked_by_hook",
+        ),
+        ({"continue": False, "stopReason": "halt"}, "Operation stopped by hook: halt", "stopped_by_hook"),
+        ({"continue": False}, "Operation stopped by hook", "stopped_by_hook"),
+    ],
+)
+@pytest.mark.parametrize("vendor", ["qwen", "demo"])
+def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, text, kind):
+    with talk(box.program("trap", f"touch {box.path}/started\n"), vendor=vendor) as running:
+        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        asked = running.line_with(b'"hook_callback"')
+        assert (asked["request"]["input"]["prompt"], bool(asked["request"]["tool_use_id"])) == ("go", True)
+        running.say(answer(asked["request_id"], **body))
+        done = running.hang_up()
+    assert not (box.path / "started").exists() and done.status == 0
+    (line,) = [line for line in done.lines if line.get("subtype") == "informational"]
+    assert (line["content"], line["prompt_submit_outcome"]["kind"]) == (text, kind)
+    (end,) = results(done)
+    assert (end["result"], end["num_turns"], end["is_error"], end["subtype"]) == (text, 0, False, "success")
+
+
+@pytest.mark.parametrize("body", [{}, {"decision": "approve"}, {"continue": True}, {"continue_": False}])
+def test_a_message_that_a_hook_lets_pass_is_sent_after_its_answer(box, talk, body):
+    with talk(two_turns(box)) as running:
+        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        asked = running.line_with(b'"hook_callback"')
+        running.say(answer(asked["request_id"], **body))
+        done = running.hang_up()
+    assert prompts(box) == ["go"] and [line["num_turns"] for line in results(done)] == [1]
+
+
+def test_the_message_after_a_refused_one_is_sent(box, talk):
+    with talk(two_turns(box)) as running:
+        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        running.say(answer(running.line_with(b'"hook_callback"')["request_id"], decision="block"))
+        running.line_with(b'"type":"result"')
+        running.say(said("more"))
+        running.say(answer(running.line_with(b'"hook_callback"')["request_id"]))
+        done = running.hang_up()
+    assert prompts(box) == ["more"] and [line["num_turns"] for line in results(done)] == [0, 1]
+
+
+def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
+    with talk(box.program("trap", f"touch {box.path}/started\n")) as running:
+        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        running.line_with(b'"hook_callback"')
+        running.say(control("stop", "interrupt"))
+        done = running.hang_up()
+    (end,) = results(done)
+    assert (end["subtype"], end["shim"]["cause"]) == ("error_during_execution", "interrupted")
+    assert not (box.path / "started").exists()
+
+
+def test_the_end_of_stdin_is_no_refusal(box, talk):
+    with talk(two_turns(box)) as running:
+        running.say(control("i", "initialize", hooks=HOOKS), said("go"))
+        done = running.hang_up()
+    assert [line["num_turns"] for line in results(done)] == [1]
+
+
+# -- other fields and bytes ---------------------------------------------------------------------------------------
+
+
+def test_the_origin_of_a_message_is_in_its_result(box, talk):
+    with talk(two_turns(box)) as running:
+        running.say(said("one", origin={"kind": "human"}), said("two"))
+        done = running.hang_up()
+    assert [line.get("origin") for line in results(done)] == [{"kind": "human"}, None]
+
+
+def test_a_byte_order_mark_before_a_line_is_skipped(box):
+    stdin = b"".join(b"\xef\xbb\xbf" + json.dumps(said(text)).encode() + b"\n" for text in ("one", "two"))
+    child = box.fake(["read"], ["out", IDLE])
+    done = box.claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=child, stdin=stdin)
+    assert [line["result"] for line in results(done)] == ["Hello.", "Hello."], results(done)
+    assert (done.status, done.stderr) == (0, "")
