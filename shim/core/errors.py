@@ -85,6 +85,15 @@ class ModeError(FrontendError):
     """The vendor cannot honour the permission mode. Another vendor of a list may do."""
 
 
+class PromiseError(ModeError):
+    """The installed version of the vendor's program does not give a promise that the turn needs."""
+
+    def __init__(self, message: str, hint: str, distrust: str) -> None:
+        """`distrust` says why no promise holds for that version."""
+        super().__init__(message, hint)
+        self.distrust = distrust
+
+
 class VendorError(ShimError):
     """The vendor's program is missing or misbehaved."""
 

@@ -21,6 +21,7 @@ from shim.process.environment import child_environment
 from shim.process.find_program import find_launcher, find_program
 from shim.state.config import VendorSettings, state_directory
 from shim.state.files import read_file, remove, write_file
+from shim.state.known_versions import remember_version
 
 PROBE_SECONDS = 2.0
 PATIENT_SECONDS = 10.0  # where a person waits, and not a turn: programs in Node may need some on a busy machine
@@ -60,6 +61,7 @@ class Probe:
         self._text: str | None = None
         self._seconds = PROBE_SECONDS if seconds is None else seconds
         self.failure = ""  # why the last question had no answer;
+        self.answered = False  # whether the failure is the first line of an answer that was not understood
         self.broken = False  # whether that is because it cannot run at all
         self.late = False  # whether that is because it did not end in time
         self._late = False  # whether it was so with the help
@@ -86,10 +88,13 @@ class Probe:
 
     def version(self, how: VersionProbe, *, anew: bool = False) -> str | None:
         """Its version; None when the program does not say it. `anew` asks although an answer is remembered."""
-        answer = self.answer(how.args, anew=anew)
+        answer = self.answer(how.args, anew=anew, failures=False)
         found = how.read(answer)
-        if found is None and answer.strip():
+        self.answered = found is None and bool(answer.strip())
+        if self.answered:
             self.failure = _line(answer)
+        if not self.missed and (found or anew):
+            remember_version(how, self._command, self._environment, found)
         return found
 
     def known_version(self, how: VersionProbe) -> str | None:
@@ -119,15 +124,18 @@ class Probe:
         self.failure = self.failure or _line(answer)
         return None
 
-    def answer(self, args: Sequence[str], *, anew: bool = False) -> str:
-        """The output of the program when it is started with `args`: stdout, then stderr; "" when that failed."""
+    def answer(self, args: Sequence[str], *, anew: bool = False, failures: bool = True) -> str:
+        """The output of the program when it is started with `args`: stdout, then stderr; "" when that failed.
+
+        `failures`: an answer with another exit status than 0 is remembered too.
+        """
         key, question = self._key(), " ".join(args)
         known = self._answers(key)
         if question in known and not anew:
             return known[question]
         self.missed = self._remembered
         text = "" if self._remembered else self._ask(args).decode("utf-8", "replace")
-        if text and key:
+        if text and key and (failures or self.ended_well):
             answers = {**dict(list(known.items())[: ANSWERS - 1]), question: text}
             write_file(self._directory, key, orjson.dumps(answers))
             _forget(self._directory)

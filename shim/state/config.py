@@ -39,7 +39,10 @@ REPLACED = "claude"  # the vendor whose program another program may keep for its
 
 
 class VendorSettings(NamedTuple):
-    """`[vendors.X]`: where its program is, what is added to its launch, which dialect it speaks."""
+    """`[vendors.X]`: where its program is, what is added to its launch, which dialect it speaks.
+
+    `trust_version`: the promises of its profile hold for any version of the program.
+    """
 
     bin: str | None = None
     args: tuple[str, ...] = ()
@@ -48,6 +51,7 @@ class VendorSettings(NamedTuple):
     driver: str | None = None
     variant: str = "auto"
     trust: bool = False
+    trust_version: bool = False
     late_denials: bool = False
     models: Mapping[str, str] = {}
     timeouts: Mapping[str, float] = {}
@@ -173,6 +177,7 @@ VENDOR_KEYS = {
     "driver": TEXT,
     "variant": TEXT,
     "trust": SWITCH,
+    "trust_version": SWITCH,
     "late_denials": SWITCH,
     "models": TABLE,
     "timeouts": TABLE,

@@ -59,7 +59,7 @@ _ANY = ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"
 VENDOR = Vendor(
     name="claude",
     programs=("claude",),
-    version=VersionProbe(tested=">=2.1.197,<2.2"),
+    version=VersionProbe(regex=r"^(\d+\.\d[\w.+-]*) \(Claude Code\)$", tested=">=2.1.197,<2.2"),
     translates="shim.vendors.claude_stream:ClaudeTranslator",
     launch=launch,
     modes=dict.fromkeys(_ANY, ()),

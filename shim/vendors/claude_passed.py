@@ -107,7 +107,10 @@ class PassedTurn:
         self._pen.adopt_session(session)
         tools = event.get("tools")
         if self._hidden and isinstance(tools, list):
-            raw = dump(event | {"tools": [name for name in tools if name not in self._hidden]})
+            event = event | {"tools": [name for name in tools if name not in self._hidden]}
+            raw = dump(event)
+        if facts := self._opening.shim_facts_of_version():
+            raw = dump(event | {"shim": {"vendor": self._opening.terms.vendor.name, **facts}})
         self._pen.verbatim(raw)
         self._machine.go(READY, True)
 

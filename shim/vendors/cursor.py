@@ -50,7 +50,7 @@ IDLE_SECONDS = 1800.0
 VENDOR = Vendor(
     name="cursor",
     programs=("cursor-agent", "agent"),
-    version=VersionProbe(tested=">=2025.10,<2026.10"),
+    version=VersionProbe(regex=r"^(?:cursor-agent )?v?(\d{4}\.\d[\w.+-]*)$", tested=">=2025.10,<2026.10"),
     translates="shim.vendors.cursor_stream:CursorTranslator",
     launch=launch,
     modes={

@@ -142,7 +142,7 @@ ANSWER_SECONDS = 590.0
 VENDOR = Vendor(
     name="qwen",
     programs=("qwen",),
-    version=VersionProbe(tested=">=0.15.10,<0.25"),
+    version=VersionProbe(regex=r"^(?:qwen )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.15.10,<0.25"),
     translates="shim.vendors.qwen_stream:QwenTranslator",
     launch=launch,
     modes={

@@ -153,7 +153,8 @@ def at_rest(pid: int, early: Left) -> Left:
 
 def files(box: Box) -> set[str]:
     """Every file in the box that no turn is meant to leave: no state, transcript or cast, nor the stand-in's own."""
-    kept = (box.state / "sessions", box.path / "casts", box.home / ".claude" / "projects", box.bin, box.path / "plans")
+    remembered = (box.state / "sessions", box.state / "probes", box.state / "versions")
+    kept = (*remembered, box.path / "casts", box.home / ".claude" / "projects", box.bin, box.path / "plans")
     found = (path for path in box.path.rglob("*") if not path.is_dir())
     return {str(path) for path in found if not any(folder in path.parents for folder in kept)}
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, PATIENCE
+from box import ANSWER, ASK, PATIENCE, TELL_VERSION
 
 # Nothing here may be imported on a turn's way; see the house page, "Doors".
 HEAVY = {"typer", "rich", "structlog", "importlib.metadata", "pydantic", "platformdirs", "click", "pathlib", "tomllib"}
@@ -27,13 +27,13 @@ BEFORE_THE_CHILD = {
     "shim.core.claude.argv.parse", "shim.core.claude.facts", "shim.core.claude.argv.models", "shim.core.policy",
     "shim.core.policy.place", "shim.core.policy.policy", "shim.core.policy.rules", "shim.core.policy.sources",
     "shim.core.reading", "shim.core.reading.account", "shim.core.reading.lines", "shim.core.reading.typed",
-    "shim.core.vendor", "shim.core.vendor.request", "shim.core.vendor.routing", "shim.core.vendor.tools",
-    "shim.core.vendor.vendor", "shim.core.vendor.versions",
+    "shim.core.vendor", "shim.core.vendor.promises", "shim.core.vendor.request", "shim.core.vendor.routing",
+    "shim.core.vendor.tools", "shim.core.vendor.vendor", "shim.core.vendor.versions",
     "shim.process", "shim.process.environment", "shim.process.find_program", "shim.process.spawn",
-    "shim.process.strays",
+    "shim.process.strays", "shim.process.version_check",
     "shim.profiles", "shim.profiles.bundled",
-    "shim.state", "shim.state.claude_settings", "shim.state.config", "shim.state.own_vendors",
-    "shim.state.settings_file",
+    "shim.state", "shim.state.broken_promises", "shim.state.claude_settings", "shim.state.config", "shim.state.files",
+    "shim.state.known_versions", "shim.state.own_vendors", "shim.state.settings_file",
     "shim.vendors",
 }  # fmt: skip
 OF_A_PROFILE = {
@@ -118,12 +118,12 @@ def test_a_turn_imports_nothing_for_people(box, look):
 
 @pytest.mark.parametrize("vendor", OF_THE_VENDOR)
 def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_does_not_need(box, look, vendor):
-    program = box.program("standin", "head -c 1 > /dev/null\n")
-    for _ in range(2 if OF_THE_VENDOR[vendor] >= OF_A_PROFILE else 1):  # the first run remembers what a profile says
+    program = box.program("standin", f"{TELL_VERSION}head -c 1 > /dev/null\n")
+    for _ in range(2):  # the first run remembers what a profile says, and which version the program is
         modules = look(
             "claude", *ASK, "--output-format", "text", wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program
         )
-    assert ours(modules) - BEFORE_THE_CHILD == OF_THE_VENDOR[vendor]
+    assert ours(modules) - BEFORE_THE_CHILD == OF_THE_VENDOR[vendor] - BEFORE_THE_CHILD
     assert not (LATE | HEAVY) & modules
 
 

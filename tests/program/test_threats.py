@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, START, STREAM, ndjson, run_shim, text
+from box import ANSWER, ASK, END, PATIENCE, START, STREAM, TELL_VERSION, ndjson, run_shim, text
 from fake_secrets import random
 from hostile import told
 from support import case, check_turns, parse, result_of, translate_case
@@ -749,7 +749,8 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
     lines = ndjson(init, {"type": "assistant", "message": said, **session}, question, result)
     words = box.path / "lines"
     words.write_text(lines, encoding="utf-8")
-    fake = box.program("claude-standin", f"read -r go; echo '{GITHUB}' >&2; cat {words}; exec cat >/dev/null\n")
+    script = f"{TELL_VERSION}read -r go; echo '{GITHUB}' >&2; cat {words}; exec cat >/dev/null\n"
+    fake = box.program("claude-standin", script)
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": fake}
     for redact in ("casts", "all"):
         options = {"stdin": subprocess.PIPE, "environment": environment | {"SHIM_REDACT": redact}}

@@ -205,6 +205,7 @@ def test_the_tables_of_keys_are_those_of_the_surface():
         "driver",
         "variant",
         "trust",
+        "trust_version",
         "timeouts",
         "late_denials",
         "models",

@@ -85,6 +85,15 @@ def ndjson(*events: Line) -> str:
     return "".join(json.dumps(event) + "\n" for event in events)
 
 
+# What the stand-ins print for `--version`: the line of each vendor's tested version, so that its promises hold.
+VERSION_LINES = (
+    *("2.1.327 (Claude Code)", "codex-cli 0.169.0", "GitHub Copilot CLI 1.0.102.", "kimi, version 1.49.0"),
+    *("acai 0.1.0", "amp 0.0.1790142911", "cake 0.1.0", "cline 3.0.65", "cursor-agent 2026.09.10", "droid 0.225.2"),
+    *("gemini 0.61.0", "kilo 7.7.9", "opencode 1.18.33", "pi 1.5.2", "qwen 0.24.4", "vibe 3.0.2"),
+)
+TELL_VERSION = f"""if [ "$*" = --version ]; then printf '%s\\n' {shlex.join(VERSION_LINES)}; exit; fi\n"""
+
+
 ANSWER = ndjson(START, text("Hello."), END)
 
 
@@ -309,14 +318,15 @@ class Box:
 
     def prints(self, name: str, case: str) -> str:
         """A program that prints a fixture's bytes, whatever it is asked; its path."""
-        return self.program(name, f"exec cat {ROOT / 'fixtures' / case / 'vendor.ndjson'}\n")
+        return self.program(name, f"{TELL_VERSION}exec cat {ROOT / 'fixtures' / case / 'vendor.ndjson'}\n")
 
     def fake(self, *steps: Sequence[Any], name: str | None = None) -> str:
         """A program that does `steps` (fake_child.py), under a name on PATH or its own; its path."""
         self._count += 1
         plan = self.path / f"plan{self._count}"
         plan.write_text(repr(json.loads(json.dumps(steps))), encoding="ascii", errors="backslashreplace")
-        return self.program(name or f"fake{self._count}", f'exec {" ".join(stand_in("fake_child"))} {plan} "$@"\n')
+        script = f'{TELL_VERSION}exec {" ".join(stand_in("fake_child"))} {plan} "$@"\n'
+        return self.program(name or f"fake{self._count}", script)
 
     def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
         """A program that does another plan each time it is started, the last one from then on; its path."""
@@ -324,7 +334,7 @@ class Box:
         counter = self.path / f"started{self._count}"
         counter.mkdir()
         paths = " ".join(self.fake(*steps) for steps in plans)
-        script = f"""
+        script = f"""{TELL_VERSION}
             set -- {paths} -- "$@"
             for was in {counter}/*; do [ -e "$was" ] && [ "$2" != -- ] && shift; done
             touch {counter}/$$

@@ -18,7 +18,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import claudes
 from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import Dialect, dialect_called
-from shim.core.errors import ArgumentError, FrontendError, ShimError, UnknownSessionError, VendorError
+from shim.core.errors import ArgumentError, FrontendError, PromiseError, ShimError, UnknownSessionError, VendorError
 from shim.core.reading.account import printable
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
@@ -123,8 +123,9 @@ def refuse(
     fresh, identity = fresh_identity()
     asked = invocation.model
     unsaid = asked is not None and claudes(asked) and error.vendor != "claude"
+    distrust = error.distrust if isinstance(error, PromiseError) else ""
     terms = Terms(
-        vendor=VendorTerms(error.vendor or "none"),
+        vendor=VendorTerms(error.vendor or "none", unattended=bool(distrust), unattended_reason=distrust),
         session=SessionTerms(fresh, invocation.session.session_id or parse_uuid(invocation.session.resume or "")),
         model=None if unsaid else asked,
         model_asked=asked if unsaid else None,

@@ -10,10 +10,14 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.policy.policy import MODES
 from shim.core.reading.account import printable
+from shim.core.vendor.promises import describe_broken_promise, has_promises, judge_version
 from shim.core.vendor.vendor import Vendor
+from shim.core.vendor.versions import VersionCheck
 from shim.process import probe as probes
-from shim.process.probe import lacked, open_probe
+from shim.process.probe import Probe, lacked, open_probe
+from shim.process.version_check import describe_failure
 from shim.state import own_vendors
+from shim.state.broken_promises import find_broken_promise
 from shim.state.config import ONE_WAY, Settings, VendorSettings, load
 
 AT_ONCE = 4  # programs that are asked at the same time; most of them are Node, and slow to start
@@ -62,16 +66,21 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     can, emulated, cannot       names of abilities
     modes, refused              permission modes
     unattended, talks           it asks nobody about one message; a frontend that holds a conversation is asked
+    distrust                    why the promises of its profile do not hold for this version; "" if they do
     unsure                      it may ask, but its profile does not say about what
     driven, lacks               what one process serves; what a version lacks that could serve a conversation
     install                     the command that installs it, "" where none is known
     """
     program = "bundled" if vendor.program.bundled else None
-    version, lacks = None, ""
+    version, lacks, check = None, "", VersionCheck()
     if program is None and not vendor.program.unreleased:
         try:
             probe = open_probe(vendor, own, environment, cwd, probes.PATIENT_SECONDS)
             program, version = probe.program, probe.version(vendor.version)
+            check = judge_probed_version(vendor, own, probe, version)
+            broken = find_broken_promise(vendor.name, version, environment)
+            if broken is not None:
+                check = check._replace(distrust=describe_broken_promise(vendor, version, broken.tool))
             if vendor.program.two_way_words:
                 probe.text()  # remembered, so that a turn knows whether this version can be driven two-way
             lacks = lacked(vendor, own, environment, cwd)
@@ -86,15 +95,24 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
         "place": vendor.version.place(version),
         "driven": driven(vendor, own, lacks),
         "lacks": lacks,
+        "distrust": check.distrust,
         "unsure": vendor.unattended and bool(vendor.speaks),
         **{key: [name for name, how in able.items() if how == wanted] for key, wanted in _ABLE.items()},
         "modes": list(vendor.modes),
         "refused": [mode for mode in MODES if mode not in vendor.modes],
-        "unattended": vendor.unattended,
-        "talks": talks(vendor, own, lacks),
+        "unattended": vendor.unattended or bool(check.distrust),
+        "talks": talks(vendor, own, lacks) and not check.distrust,
         "note": vendor.program.unreleased,
         "install": vendor.program.install,
     }
+
+
+def judge_probed_version(vendor: Vendor, own: VendorSettings, probe: Probe, version: str | None) -> VersionCheck:
+    """Return what a version that was just asked for means for the promises of a vendor."""
+    if own.trust_version or not has_promises(vendor):
+        return VersionCheck(version)
+    problem = describe_failure((probe.program,), vendor.version, probe.failure, answered=probe.answered)
+    return judge_version(vendor, version, problem)
 
 
 _ABLE = {"can": YES, "emulated": HELPED, "cannot": NO}

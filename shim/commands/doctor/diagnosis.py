@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shim.commands.doctor.abilities import trust_words
-from shim.commands.doctor.capabilities import AT_ONCE, asks_nobody, talks
+from shim.commands.doctor.capabilities import AT_ONCE, asks_nobody, judge_probed_version, talks
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport, works
 from shim.commands.doctor.machine import chosen_vendors, look_at_machine, read_settings, refusal
 from shim.core.errors import ShimError, meant
 from shim.core.vendor.vendor import Vendor
-from shim.core.vendor.versions import newest
+from shim.core.vendor.versions import VersionCheck, newest
 from shim.process import probe as probes
 from shim.process.environment import child_environment
 from shim.process.find_program import ignored_path
 from shim.process.probe import Probe, lacked, open_probe
 from shim.state import own_vendors
+from shim.state.broken_promises import clear_broken_promises
 from shim.state.config import Settings, VendorSettings
 from shim.vendors import VENDORS, find
 
@@ -134,7 +135,7 @@ def look_at_vendor(
 ) -> VendorReport:
     """The report of one vendor. `wanted`: a failure is a problem. `seconds` and `told` as `diagnose` has them."""
     program, version, findings = "bundled" if vendor.program.bundled else None, None, list[Finding]()
-    level = PROBLEM if wanted else WARNING
+    level, check = PROBLEM if wanted else WARNING, VersionCheck()
     if vendor.program.unreleased:
         findings.append(Finding(WARNING if wanted else NOTE, vendor.program.unreleased))
     if program is None and (wanted or own.bin or not vendor.program.unreleased):
@@ -154,13 +155,16 @@ def look_at_vendor(
                 if wanted and version:
                     probe.ask_models(vendor.program.listing)
                 findings += _version(vendor, version, probe, level)
+                check = judge_probed_version(vendor, own, probe, version)
+                findings += _promises(vendor, own, check, environment)
                 findings += _login(vendor, probe if version else None, told, level)
-    if vendor.unattended and (wanted or program is not None):
+    if vendor.unattended and not check.distrust and (wanted or program is not None):
         findings.append(_asks_nobody(vendor, own, lacked(vendor, own, environment, cwd)))
     if program is not None:
         findings += _gates(vendor, own)
     place = vendor.version.place(version)
-    return VendorReport(vendor.name, program, version, vendor.version.tested, place, vendor.unattended, findings)
+    unattended = vendor.unattended or bool(check.distrust)
+    return VendorReport(vendor.name, program, version, vendor.version.tested, place, unattended, findings)
 
 
 def _ignored(vendor: Vendor, environment: Mapping[str, str], cwd: str, level: str) -> list[Finding]:
@@ -202,7 +206,7 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
         if probe.broken:
             return [Finding(level, f"it cannot be run: {probe.failure}", "install it again, with all that it needs")]
         wait = f"`shim doctor {vendor.name} --wait 20` waits longer"
-        fix = f"{wait}; until then it is treated as the newest known version"
+        fix = f"{wait}; until then its flags are those of the newest known version"
         return [Finding(WARNING, f"its version is not known: `{asked}`: {probe.failure}", fix)]
     place = how.place(version)
     if place == "tested":
@@ -210,10 +214,39 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
     if place == "unknown":
         return [Finding(NOTE, f"version {version}; its description names no tested versions")]
     if place == "newer":
-        fix = "it will most likely work; `--casts` shows what is new in its output"
+        fix = "newer than tested, it will most likely work; `--casts` shows what is new in its output"
         return [Finding(NOTE, f"version {version} is newer than what was tested ({how.tested})", fix)]
     fix = f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
     return [Finding(NOTE, f"version {version} is older than what was tested ({how.tested})", fix)]
+
+
+def _promises(
+    vendor: Vendor, own: VendorSettings, check: VersionCheck, environment: Mapping[str, str]
+) -> list[Finding]:
+    """Report whether the profile's promises hold for the version. What withdrew them before is cleared."""
+    found = []
+    for promise in clear_broken_promises(vendor.name, environment):
+        version = f"version {promise.version}" if promise.version else "it"
+        text = f"{version} ran a call of {promise.tool} that was denied, so its promises were withdrawn"
+        found.append(Finding(WARNING, text, "from now on it is trusted again; look at what it ran, or update it"))
+    if check.distrust:
+        fix = (
+            f"install a tested version{_command(vendor)}, or set [vendors.{vendor.name}] trust_version = true if you "
+            "know that this program keeps permission rules"
+        )
+        found_out = "another major version than the tested ones" if check.version else "its version is not recognised"
+        text = (
+            f"{found_out}: it may run tools without asking, so its sessions are unattended, and a turn that needs a "
+            "rule, a prompt or a permission mode is refused"
+        )
+        found.append(Finding(WARNING, text, fix))
+    elif own.trust_version:
+        found.append(Finding(NOTE, "`trust_version = true`: any version of it is trusted to keep permission rules"))
+    return found
+
+
+def _command(vendor: Vendor) -> str:
+    return f" (`{vendor.program.install}`)" if vendor.program.install else ""
 
 
 def _asks_nobody(vendor: Vendor, own: VendorSettings, lacks: str) -> Finding:

@@ -90,7 +90,9 @@ def draw_vendors(rows: Sequence[dict[str, Any]], *, every: bool) -> None:
         console.print(Text(printable(f"not installed: {absent}"), style="dim"), soft_wrap=not console.is_terminal)
         console.print(Text("`shim vendors --all` says how to install them, and what each can do", style="dim"))
     for row in rows if every else there:
-        if row["unattended"]:
+        if row["distrust"]:
+            console.print(Text(printable(f"{row['distrust']}; it may run tools without asking")), soft_wrap=True)
+        elif row["unattended"]:
             text = asks_nobody(row["name"], talks=row["talks"], unsure=row["unsure"])
             console.print(Text(printable(text)), soft_wrap=True)
         if row["lacks"]:

@@ -10,7 +10,8 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.state.config import config_directory, load, state_directory
 
-STATE = ("probes", "profiles", "sessions", "spill")  # the folders that the shim makes in its state folder
+# The folders that the shim makes in its state folder.
+STATE = ("probes", "versions", "promises", "profiles", "sessions", "spill")
 SETTINGS = ("config.toml", "vendors")
 
 

@@ -130,7 +130,9 @@ def _child(start: Start, launcher: DryLauncher, plan: Plan) -> dict[str, Any]:
         "driver_why": _why(start),
         "asks_frontend": launcher.facts.prompts,
         "mode_arguments": list(request.mode),
-        "unattended": vendor.unattended,
+        "unattended": vendor.unattended or bool(launcher.standing.version.distrust),
+        "distrust": launcher.standing.version.distrust,
+        "version_note": launcher.standing.version.note,
         "removed_tools": list(request.removed),
         "rules": _rules(start, launcher, plan),
         "no_effect": [line.strip() for line in vendor.unheeded(start.invocation)],
@@ -261,7 +263,9 @@ STDIN = {"messages": "the messages, as they come", "the prompt": "the prompt", "
 
 def _told_vendor(found: Mapping[str, Any]) -> list[str]:
     version = found["version"] or "its version is not remembered"
+    note = found.get("version_note", "")
     lines = [f"{found['vendor']} ({version}), named by {found['named_by']}"]
+    lines += [f"its version is {note}"] if note else []
     if found["list"]:
         lines.append(f"the first of {', '.join(found['list'])} that can start")
     lines += [f"{one['vendor']} is passed over: {one['reason']}" for one in found["passed_over"]]
@@ -282,7 +286,9 @@ def _told_environment(changes: Mapping[str, Any]) -> list[str]:
 def _told_mode(found: Mapping[str, Any]) -> list[str]:
     arguments = shlex.join(found["mode_arguments"])
     lines = [f"{found['mode']}: {arguments}" if arguments else f"{found['mode']}: no argument is needed for it"]
-    if found["unattended"]:
+    if found["distrust"]:
+        lines.append(f"{found['distrust']}; it may run tools without asking (unattended)")
+    elif found["unattended"]:
         lines.append(f"{found['vendor']} runs its tools and asks nobody")
     return lines
 

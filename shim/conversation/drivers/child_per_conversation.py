@@ -51,6 +51,11 @@ class ChildPerConversation(SpeakingDriver):
                 await self._refuse(message, error)
                 return
         else:
+            try:  # another mode or another rule may need what this version does not keep
+                self.launcher.check_promises()
+            except ShimError as error:
+                await self._refuse(message, error)
+                return
             child, pump = self._child, self.pump
             await self._skip_late(child, pump)
             pump.begin(self.launcher.turns.terms())
@@ -346,7 +351,8 @@ class ChildPerConversation(SpeakingDriver):
         else:
             if not decision.allow:
                 reason = STOPPED if decision.interrupt else decision.message
-                await self.give(*pump.refused(permission, reason, announced=decision.announced))
+                told = bool(answer)  # not where the call would run in the frontend's process
+                await self.give(*pump.refused(permission, reason, announced=decision.announced, told=told))
         if decision.interrupt:
             pump.interrupt()
         await self._tell(child, answer)

@@ -157,6 +157,8 @@ class ChildDriver:
         match command:
             case Remember() if self.pump is not None:
                 self.launcher.turns.remember(self.pump)
+                if tool := self.pump.turn.ran_denied:
+                    self.launcher.report_broken_promise(tool)
             case Expect(timeout):
                 self._deadlines.listen(timeout)
             case Stage():

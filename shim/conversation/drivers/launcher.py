@@ -12,15 +12,24 @@ from shim.conversation.drivers.setup import AnswerSchema, Keeper, Relays, Setup,
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import told_all
 from shim.core.claude.facts import Serving
-from shim.core.errors import FrontendError, ShimError, Tried
+from shim.core.errors import FrontendError, ModeError, ShimError, Tried
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.rules import EVERYTHING
+from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.core.vendor.promises import (
+    describe_broken_promise,
+    find_promise,
+    list_unpromised_modes,
+    refuse_promise,
+)
 from shim.core.vendor.vendor import Files, Launch, Request, Servers, Vendor
+from shim.core.vendor.versions import VersionCheck
 from shim.process import strays
 from shim.process.environment import child_environment, extra_arguments, launch_environment
 from shim.process.find_program import check_programs, find_launcher, find_program, unheard
 from shim.process.spawn import Started, spawn
+from shim.process.version_check import check_installed_version
 from shim.state.config import TIMEOUTS
 
 if TYPE_CHECKING:
@@ -75,6 +84,20 @@ class Program:
             if vendor.program.probe is not None and self._variant == "auto":
                 self._variant = vendor.program.probe(probe().text())
         return request._replace(variant=self._variant, knows=lambda flag: probe().knows(flag))
+
+    def check_version(self) -> VersionCheck:
+        """Return what the installed version means for the promises of the vendor's profile."""
+        setup = self._setup
+        own, vendor = setup.own, setup.vendor
+        command = [*self.launcher, self._found[0]]
+        return check_installed_version(
+            vendor,
+            command,
+            setup.environment,
+            self._environment,
+            trusted=own.trust_version or (bool(vendor.program.bundled) and not setup.environment.get("SHIM_BIN")),
+            remembered=self.remembered,
+        )
 
     def probe(self) -> "Probe":
         """What asks the program for its help."""
@@ -219,6 +242,7 @@ class Launcher:
                 f"{self.vendor.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
+        self.check_version()
         request = self._request(prompt)
         self._check(request)
         standing.asked, standing.mode = self.vendor.enforcement.asks(request), request.permission_mode
@@ -355,15 +379,65 @@ class Launcher:
         """The rules, with those that a person gave in this conversation."""
         return self.setup.policy() if self.facts.policy is None else self.facts.policy
 
+    def check_version(self) -> None:
+        """Look at the version of the installed program, which may have been updated since the last child."""
+        standing, facts = self.standing, self.facts
+        known, standing.version = standing.version, self.program.check_version()
+        distrust = standing.version.distrust
+        if distrust:
+            modes = list_unpromised_modes(tuple(self.vendor.modes), prompts=facts.prompts)
+            facts.serving = facts.serving._replace(unattended=True, modes=modes)
+        if distrust and distrust != known.distrust and not self.dry:
+            tell(f"{printable(distrust)}; it may run tools without asking (unattended)\n")
+
     def _check(self, request: Request) -> None:
         """ModeError for rules that the vendor would not keep before a call runs."""
+        if self.standing.version.distrust:
+            self.check_promises()
         if self.policy.narrows:
             from shim.core.vendor.binding import check
 
             check(self.vendor, self.policy, request, late=self.setup.own.late_denials)
 
+    def check_promises(self, policy: "Policy | None" = None) -> None:
+        """Raise ModeError if a turn needs a promise that the installed version does not give.
+
+        `policy` are other rules than those of now.
+        """
+        facts, distrust = self.facts, self.standing.version.distrust
+        if not distrust:
+            return
+        hooks = facts.hooks is not None and facts.hooks.judges
+        promise = find_promise(
+            self.vendor,
+            self.policy if policy is None else policy,
+            facts.mode,
+            prompts=facts.prompts,
+            hooks=hooks,
+            late=self.setup.own.late_denials,
+        )
+        if promise:
+            raise refuse_promise(self.vendor, promise, distrust)
+
+    def report_broken_promise(self, tool: str) -> None:
+        """Withdraw the promises of the installed version: it ran a call of `tool` that was denied."""
+        from shim.state.broken_promises import BrokenPromise, record_broken_promise
+
+        standing = self.standing
+        version = standing.version.version
+        reason = describe_broken_promise(self.vendor, version, tool)
+        if standing.version.distrust == reason:
+            return
+        record_broken_promise(BrokenPromise(self.vendor.name, version or "", tool), self.setup.environment)
+        standing.version = standing.version._replace(distrust=reason)
+        tell(f"{printable(reason)}\n")
+
     def unkept(self, policy: "Policy") -> str:
         """Why the vendor would not keep other rules in this conversation; "" if it would."""
+        try:
+            self.check_promises(policy)
+        except ModeError as error:
+            return str(error)
         from shim.core.vendor.binding import unkept
 
         listens = self.standing.listens or self.facts.serving.asks

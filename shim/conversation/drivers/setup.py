@@ -14,6 +14,7 @@ from shim.core.policy.rules import read_rules
 from shim.core.policy.sources import Settled
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.core.vendor.vendor import Vendor
+from shim.core.vendor.versions import VersionCheck
 from shim.state.config import Settings, VendorSettings
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Standing:
     changes    the mode may change while a message is answered
     tried      the vendors that were asked before this one, of which the next turn tells
     told       the model that a child of it was told last; None while each had the vendor's own default
+    version    what the version of the installed program means for the promises of the vendor's profile
     """
 
     def __init__(self, setup: Setup, known: "Session | None") -> None:
@@ -149,6 +151,7 @@ class Standing:
         self.mode = self.mode_file = ""
         self.changes = False
         self.told: str | None = None
+        self.version = VersionCheck()
 
     def name(self, invocation: Invocation, vendor: Vendor, fresh: str) -> Invocation:
         """The invocation with the id of the session that begins; `fresh` where the frontend chose none.

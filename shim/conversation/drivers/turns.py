@@ -104,7 +104,10 @@ class Turns:
         return Terms(
             vendor=VendorTerms(
                 vendor.shown,
-                unattended=vendor.unattended,
+                version=standing.version.version if standing.version.distrust or standing.version.note else None,
+                version_note=standing.version.note,
+                unattended=vendor.unattended or bool(standing.version.distrust),
+                unattended_reason=standing.version.distrust,
                 retracts=vendor.abilities.retracts or self.retries,
                 worded=vendor.passthrough,
                 replays=bool(vendor.program.plays),
@@ -132,7 +135,7 @@ class Turns:
             mode=facts.mode,
             redact=setup.settings.redaction() == "all",
             questions=(lambda: facts.prompts) if setup.dialect.asks_by_line else None,
-            judge=_judge(vendor, request, standing.asked),
+            judge=_judge(vendor, request, standing),
             retries=self.retries,
             read=self._schema.reader(listens=standing.listens),
             home=home_of(vendor, self._environment),
@@ -224,8 +227,11 @@ def _unhonoured(vendor: Vendor, request: Request, unheeded: tuple[str, ...]) -> 
     return not_honoured(vendor, policy, request, unheeded)
 
 
-def _judge(vendor: Vendor, request: Request, asked: frozenset[str]) -> "Judge | None":
-    """Who judges calls that the vendor makes without a question, which are not `asked`; None where no rule narrows."""
+def _judge(vendor: Vendor, request: Request, standing: Standing) -> "Judge | None":
+    """Who judges calls that the vendor makes without a question; None where no rule narrows.
+
+    A vendor whose promises do not hold is not expected to answer a forbidden call itself.
+    """
     policy = request.policy
     if not policy:
         return None
@@ -233,4 +239,6 @@ def _judge(vendor: Vendor, request: Request, asked: frozenset[str]) -> "Judge | 
 
     bound = vendor.enforcement
     questions = request.listens or bound.own
-    return Judge(policy, questions=questions, told=bound.told, says_first=bound.says_first, asked=asked)
+    if standing.version.distrust:
+        return Judge(policy, questions=questions)
+    return Judge(policy, questions=questions, told=bound.told, says_first=bound.says_first, asked=standing.asked)

@@ -29,6 +29,8 @@ LEFT_OUT: Mapping[str, str] = {
     "projectsDirectory": "in the home folder of the user",
     "claude_code_version": "raised by hand, and no translation",
     "unattended": "a replay runs no tools",
+    "unattended_reason": "a replay asks no program for its version",
+    "version_note": "a replay asks no program for its version",
     "replay": "said of a replay alone",
 }
 # Keys of other programs' values, in which a key means something else: a tool may have an argument `id`, or `pid`.

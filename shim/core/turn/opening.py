@@ -67,6 +67,7 @@ class Opening:
         shim: dict[str, Any] = {"vendor": terms.vendor.name, "unattended": terms.vendor.unattended}
         if version := self.facts.get("vendor_version") or terms.vendor.version:
             shim["vendor_version"] = version
+        shim |= self.shim_facts_of_version()
         if terms.vendor.replays:
             shim["replay"] = True
         if terms.model_asked:
@@ -90,6 +91,16 @@ class Opening:
         self._pen.init(conversation.session_id, facts)
         if self.message is not None:
             self.user(self.message)
+
+    def shim_facts_of_version(self) -> dict[str, Any]:
+        """Return what `init.shim` reports of a version that is not a tested one; empty for a tested one."""
+        vendor = self.terms.vendor
+        facts: dict[str, Any] = {}
+        if vendor.unattended_reason:
+            facts |= {"unattended": True, "unattended_reason": vendor.unattended_reason}
+        if vendor.version_note:
+            facts["version_note"] = vendor.version_note
+        return facts
 
     def take(self) -> None:
         """A reply begins: the vendor has taken what was said to it before."""

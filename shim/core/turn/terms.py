@@ -115,7 +115,9 @@ class Structured(NamedTuple):
 class VendorTerms(NamedTuple):
     """What the turn knows of its vendor.
 
+    version_note a remark about that version, such as "newer than tested"
     unattended   the vendor never asks before it runs a tool
+    unattended_reason  why that is so although its profile promises that it asks; "" otherwise
     retracts     it may take a reply back; if not, less need be remembered
     worded       its errors are in Claude's words already
     replays      nothing runs, a recording is played
@@ -126,7 +128,9 @@ class VendorTerms(NamedTuple):
 
     name: str
     version: str | None = None
+    version_note: str = ""
     unattended: bool = False
+    unattended_reason: str = ""
     retracts: bool = True
     worded: bool = False
     replays: bool = False

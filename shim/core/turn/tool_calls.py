@@ -46,6 +46,7 @@ class Denials:
         self.entries: dict[str, dict[str, Any]] = {}  # by id
         self._unchanged: set[str] = set()  # ids of this turn's calls that were announced as they came
         self._renamed: dict[str, list[tuple[str, str, int]]] = {}  # the vendor's id → id as said, name, fingerprint
+        self.ran = ""  # the name of a call that the vendor ran although it was told of the denial before
 
     def add(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call was refused; one whose arguments have no room is named without them."""
@@ -169,7 +170,8 @@ class ToolCalls:
         self.interrupted = False  # a call was open when the turn was interrupted
         self._open_bytes = 0  # at least of their arguments
         self._early = EarlyResults()
-        self._refusals: dict[str, str] = {}  # id as said → why the call was refused
+        # id as said → why the call was refused, and whether the vendor was told so before it ran
+        self._refusals: dict[str, tuple[str, bool]] = {}
 
     # -- the verbs ----------------------------------------------------------------------------------------
 
@@ -283,14 +285,19 @@ class ToolCalls:
             and judge is not None
             and (self.table.is_forbidden(key) or self._has_run_forbidden(judge, call, name, arguments))
         ):
+            if judge.waits(call[1]):
+                self._denials.ran = call[1]
             self._forbidden(*call)  # the vendor knew that it may not, and it ran
             return
         if name is not None:
             self.table.note_end(identity, name, arguments)
         self.table.remove(key)
         if self._refusals:
-            refusal = self._refusals.pop(call[0], "")
+            refusal, denied = self._refusals.pop(call[0], ("", False))
             content = (refusal if is_error else "") or content
+            if denied and not is_error:
+                self._denials.ran = call[1]
+                self._account.repaired("denied_call_ran", call[1])
         content = self._answer(call, content, is_error)
         if self.observed is not None and not is_error:
             self.observed.append(Seen("PostToolUse", *call, content))
@@ -317,10 +324,10 @@ class ToolCalls:
             self._end.stopped(f"{reason}: the turn was stopped; the call has run", "denied")
             self._finish()
 
-    def refused(self, call: str, message: str) -> None:
-        """The result of an open call will say why it was refused."""
+    def refused(self, call: str, message: str, *, denied: bool = False) -> None:
+        """The result of an open call will say why it was refused. `denied`: the vendor was told so before it ran."""
         if any(call == said_as for said_as, _, _ in self.open.values()):  # as many as calls are open
-            self._refusals[call] = message[:REFUSAL_CHARACTERS]
+            self._refusals[call] = message[:REFUSAL_CHARACTERS], denied
 
     def hide(self, identity: str, name: str, arguments: object, source: str = STREAM) -> None:
         """Leave a call and its result out of the stream."""
@@ -366,7 +373,7 @@ class ToolCalls:
         if outcome is not None and outcome.cause == "denied":
             text = outcome.message
         for call in self.open.values():
-            self._answer(call, self._refusals.get(call[0]) or text, True)
+            self._answer(call, self._refusals.get(call[0], ("", False))[0] or text, True)
         self.table.clear()
         return text
 

@@ -102,6 +102,7 @@ class Turn:
     usage: dict[str, Usage] = part("reply.usage")  # of the replies, by model
     nested_calls: Mapping[str, NestedCall] = part("nested.open")
     denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
+    ran_denied: str = part("questions.denials.ran")  # a call that the vendor ran although it was denied
     asked: list[Permission] = part("questions.asked")  # that wait for the shell
     observed: list[Seen] | None = part("calls.observed")
     spoken: bool = part("closing.spoken")
@@ -256,12 +257,15 @@ class Turn:
         """
         self.questions.permission(request, identity, name, arguments, own, announced=announced, is_unique=is_unique)
 
-    def refused(self, permission: Permission, message: str, *, announced: bool) -> None:
-        """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13)."""
+    def refused(self, permission: Permission, message: str, *, announced: bool, told: bool = True) -> None:
+        """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13).
+
+        `told`: the vendor asked, and was told before the call ran.
+        """
         self.questions.denials.add(permission.call, permission.tool, permission.arguments)
         if not announced and self.machine.state is not CLOSED:
             self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
-        self.calls.refused(permission.call, message)
+        self.calls.refused(permission.call, message, denied=told)
 
     def corrected(self, permission: Permission, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""

@@ -181,9 +181,12 @@ class Pump:
 
     # -- what the frontend says ----------------------------------------------------------------------------
 
-    def refused(self, permission: Permission, message: str, *, announced: bool) -> Said:
-        """A question was answered with no; `announced`: the frontend need not be told."""
-        self.turn.refused(permission, message, announced=announced)
+    def refused(self, permission: Permission, message: str, *, announced: bool, told: bool = True) -> Said:
+        """A question was answered with no; `announced`: the frontend need not be told.
+
+        `told`: the vendor itself asked it, and is told.
+        """
+        self.turn.refused(permission, message, announced=announced, told=told)
         return self._taken()
 
     def corrected(self, permission: Permission, message: str) -> None:

@@ -17,16 +17,34 @@ NUMBERS = 8  # of one
 DIGITS = 18  # of one number
 # What most programs print, alone or behind their name; a text, because a pattern is compiled only where one is asked.
 USUAL = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
+# Colours and other escape sequences: some programs print them into a pipe too.
+ESCAPES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
 SIGNS = (">=", "<=", "==", ">", "<")
 CONDITIONS = 4  # of one range
 MOST_MODELS = 500  # of one program: a frontend shows them all
+
+
+class VersionCheck(NamedTuple):
+    """What the version of the installed program means for the promises of its profile.
+
+    A promise is that the vendor asks before a tool runs, that it keeps a permission mode, or that it keeps a rule.
+
+    version   the version; None if the program did not name one in its known form
+    note      a remark about a version whose promises hold, such as "newer than tested"; "" for none
+    distrust  why the promises do not hold; "" if they hold
+    """
+
+    version: str | None = None
+    note: str = ""
+    distrust: str = ""
 
 
 class VersionProbe(NamedTuple):
     """How a vendor's program is asked for its version, and which versions were tried.
 
     `args` are the arguments of the question. `regex` finds the version in what it answers: its first group, or all
-    that it matches. `tested` is a range, conditions with commas between them (`>=0.169,<0.170`); "" where none was.
+    that it matches; `^` and `$` are the ends of a line. `tested` is a range, conditions with commas between them
+    (`>=0.169,<0.170`); "" where none was.
     """
 
     args: tuple[str, ...] = ("--version",)
@@ -37,7 +55,9 @@ class VersionProbe(NamedTuple):
         """The version in an answer; None without any."""
         import re
 
-        found = re.search(self.regex, answer[:ANSWER_CHARACTERS])
+        plain = re.sub(ESCAPES, "", answer[:ANSWER_CHARACTERS])
+        lines = "\n".join(line.strip() for line in plain.splitlines())
+        found = re.search(self.regex, lines, re.MULTILINE)
         if found is None:
             return None
         version = (found[1] if found.re.groups else found[0]) or ""
@@ -53,6 +73,13 @@ class VersionProbe(NamedTuple):
                 below = _padded(numbers, bound) < _padded(bound, numbers)
                 return "older" if sign[0] == ">" or below else "newer"
         return "tested"
+
+    def has_tested_major(self, version: str) -> bool:
+        """Return whether a version has the first number of a tested one. A range without an end has no last one."""
+        numbers, bounds = numbers_of(version), conditions(self.tested)
+        if not numbers:
+            return False
+        return all(_allows_major(numbers[0], sign, bound) for sign, bound in bounds)
 
 
 class ModelProbe(NamedTuple):
@@ -133,6 +160,15 @@ def newest(text: str) -> str:
     """The end of a range, for a person: `0.24.4` for `>=0.15,<=0.24.4`; "" without an end."""
     ends = [part.strip().lstrip("<>= ") for part in text.split(",") if part.strip().startswith(("<", "=="))]
     return ends[0] if ends else ""
+
+
+def _allows_major(major: int, sign: str, bound: Numbers) -> bool:
+    """Return whether any version with this first number meets a condition. `<2.0` excludes every 2."""
+    if sign in (">=", ">"):
+        return major >= bound[0]
+    if sign == "<" and not any(bound[1:]):
+        return major < bound[0]
+    return major <= bound[0] if sign != "==" else major == bound[0]
 
 
 def _holds(numbers: Numbers, sign: str, bound: Numbers) -> bool:

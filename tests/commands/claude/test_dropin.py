@@ -8,7 +8,7 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
-from box import ANSWER, ASK, PATIENCE, SHIM, STREAM
+from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, TELL_VERSION
 from support import TERMINATOR, check_turns, result_of
 
 from shim.commands.turn import demo_child
@@ -443,7 +443,7 @@ def test_help_lists_claudes_flags_and_starts_nothing(box):
 
 def test_a_session_goes_on_under_the_vendors_own_id(box):
     """F5: cake has ids of its own and no flag for ours; the store maps one to the other."""
-    box.program("cake", f'echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.program("cake", f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
     first = box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     assert first.result["session_id"] == U
     stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
@@ -458,7 +458,7 @@ def test_a_session_goes_on_under_the_vendors_own_id(box):
 
 def test_a_session_that_was_forked_has_an_id_of_its_own(box):
     """F5"""
-    box.program("cake", f'echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.program("cake", f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
     box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     forked = box.claude(*ASK, "--resume", U, "--fork-session")
     chosen = box.claude(*ASK, "--resume", U, "--fork-session", "--session-id", V)
@@ -478,7 +478,7 @@ def test_a_vendor_that_cannot_fork_says_so(box):
 
 def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(box):
     """F5"""
-    box.program("cake", f'echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.program("cake", f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
     box.claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     again = box.claude(*ASK, "--continue", SHIM_VENDOR="demo")
     assert again.result["session_id"] == U
@@ -487,7 +487,7 @@ def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(
 
 def test_where_no_session_was_held_continue_begins_one(box):
     """F5"""
-    box.program("cake", f'echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
+    box.program("cake", f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n')
     done = box.claude(*ASK, "--continue", "--shim-vendor", "cake")
     assert done.status == 0
     assert "--continue" not in (box.path / "calls").read_text(encoding="utf-8")
@@ -637,7 +637,7 @@ def test_a_launcher_stands_in_front_of_the_program(box, demo):
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
 def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_machine(box, mode):
     """Without its policy file gemini lets its model leave a mode, and says nothing (test_bundled)."""
-    launcher = box.program("launcher", f"echo started > {box.path}/launched; exit 3\n")
+    launcher = box.program("launcher", f"shift; {TELL_VERSION}echo started > {box.path}/launched; exit 3\n")
     gemini = box.program("gemini", "exit 3\n")
     box.settings(f'[vendors.gemini]\nbin = "{gemini}"\nlauncher = ["{launcher}"]\n')
     done = box.claude(*ASK, "--permission-mode", mode, SHIM_VENDOR="gemini")
@@ -649,7 +649,10 @@ def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_ma
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
 def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
     """gemini ignores our policies where the machine's administrator has any, and says so on stderr only."""
-    policies, gemini = box.path / "policies", box.program("gemini", f"echo started > {box.path}/started; exit 3\n")
+    policies, gemini = (
+        box.path / "policies",
+        box.program("gemini", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n"),
+    )
     policies.mkdir()
     box.settings(f'[vendors.own]\nbin = "{gemini}"\n')
     vendors = box.config.parent / "vendors"
@@ -670,7 +673,8 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
 def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, mode):
     """codex leaves our hook out, and says nothing, where its administrator allows managed hooks alone."""
-    codex, file = box.program("codex", f"echo started > {box.path}/started; exit 3\n"), box.path / "requirements.toml"
+    codex = box.program("codex", f"{TELL_VERSION}echo started > {box.path}/started; exit 3\n")
+    file = box.path / "requirements.toml"
     box.settings(f'[vendors.own]\nbin = "{codex}"\n')
     vendors = box.config.parent / "vendors"
     vendors.mkdir()

@@ -206,7 +206,7 @@ def test_a_program_in_the_working_directory_is_not_taken_and_that_is_said(machin
 
 def test_who_asks_nobody_is_said_in_plain_words(machine, doctor):
     for name in ("kilo", "qwen"):
-        machine.program(name, "echo 1.5.2\n")
+        machine.program(name, f"echo {SAYS[name]}\n")
     _, report = doctor()
     assert said(report, "kilo asks nobody: it runs every tool that it has, in every session", "kilo")[0] == "note"
     assert not any("asks nobody" in text for _, text in findings(report, "qwen"))

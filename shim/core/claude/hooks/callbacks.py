@@ -126,6 +126,11 @@ class Hooks:
     def __bool__(self) -> bool:
         return bool(self._callbacks)
 
+    @property
+    def judges(self) -> bool:
+        """Return whether any callback may forbid a call."""
+        return bool(self._callbacks.get("PreToolUse"))
+
     def matching(self, seen: Seen) -> list[str]:
         callbacks = self._callbacks.get(seen.event, ())
         return [identity for matcher, identity in callbacks if matcher is None or fits(matcher, seen.tool)]

@@ -1,0 +1,89 @@
+"""Whether the promises of a vendor's profile hold for the installed version, and which requests depend on them.
+
+A profile was measured with some versions of a program. It promises what was seen there: that the program asks before a
+tool runs, that its arguments keep a permission mode, that it keeps a rule. Another program of the same name, or another
+major version, may do none of that. Then the session is reported as unattended, and a turn that needs a promise is
+refused.
+"""
+
+from shim.core.errors import PromiseError
+from shim.core.policy.policy import BYPASS, Policy
+from shim.core.vendor.vendor import Vendor
+from shim.core.vendor.versions import VersionCheck
+
+DEFAULT = "default"
+LINE_CHARACTERS = 80  # of what a program printed instead of its version
+
+
+def has_promises(vendor: Vendor) -> bool:
+    """Return whether a vendor's promises depend on a version. A profile without tested versions vouches for all."""
+    return bool(vendor.version.tested) and not vendor.program.plays
+
+
+def judge_version(vendor: Vendor, version: str | None, problem: str) -> VersionCheck:
+    """Return what a version means for the promises. `problem` says what was found where no version was recognised."""
+    how = vendor.version
+    if version is None:
+        return VersionCheck(None, distrust=f"the version of {vendor.name} is not recognised: {problem}")
+    if not how.has_tested_major(version):
+        return VersionCheck(
+            version,
+            distrust=f"version {version} of {vendor.name} is another major version than the tested ones ({how.tested})",
+        )
+    note = f"newer than tested ({how.tested})" if how.place(version) == "newer" else ""
+    return VersionCheck(version, note)
+
+
+def describe_answer(command: str, line: str) -> str:
+    """Describe what a program printed instead of its version."""
+    shown = line if len(line) <= LINE_CHARACTERS else line[: LINE_CHARACTERS - 1] + "…"
+    return f"`{command}` printed {shown!r}"
+
+
+def describe_broken_promise(vendor: Vendor, version: str | None, tool: str) -> str:
+    """Describe why a version is not trusted any more: it ran a call that was denied."""
+    named = f"version {version} of {vendor.name}" if version else vendor.name
+    return f"{named} ran a call of {tool} that was denied; it is trusted again after `shim doctor {vendor.name}`"
+
+
+def find_promise(vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late: bool) -> str:
+    """Return what a turn asks for that only a promise of the vendor's can keep; "" if nothing.
+
+    `prompts`: the frontend expects to be asked. `hooks`: it expects to judge calls before they run. `late`: the user
+    accepts that a forbidden call in bypassPermissions is stopped only once it is seen.
+    """
+    if mode not in (DEFAULT, BYPASS) and not _is_as_wide_as_bypass(vendor, mode):
+        return f"the permission mode {mode}"
+    if prompts and mode != BYPASS:
+        return "a frontend that is asked for permissions (--permission-prompt-tool)"
+    if hooks and mode != BYPASS:
+        return "a PreToolUse hook of the frontend"
+    if policy.hooks:
+        return f"a PreToolUse hook ({policy.hooks[0].source})"
+    if late and mode == BYPASS:
+        return ""
+    for rule in policy.narrowing:
+        return f"{rule} ({rule.source})"
+    return "" if policy.only is None else "a choice of tools (--tools)"
+
+
+def _is_as_wide_as_bypass(vendor: Vendor, mode: str) -> bool:
+    """Return whether a mode starts the program with the same arguments as bypassPermissions, and nothing judges it."""
+    same = vendor.modes.get(mode) is not None and vendor.modes.get(mode) == vendor.modes.get(BYPASS)
+    return mode == "acceptEdits" and same and not vendor.speaks and not vendor.enforcement.own
+
+
+def refuse_promise(vendor: Vendor, promise: str, distrust: str) -> PromiseError:
+    """Return the error for a turn that needs a promise which does not hold."""
+    install = f"install it with `{vendor.program.install}`; " if vendor.program.install else ""
+    return PromiseError(
+        f"{promise} cannot be kept: {distrust}. Install a tested version ({vendor.version.tested or 'any other'}), or "
+        f"set [vendors.{vendor.name}] trust_version = true if you know that this program keeps permission rules",
+        hint=f"{install}{BYPASS} needs no such promise; `shim doctor {vendor.name}` says what was found",
+        distrust=distrust,
+    )
+
+
+def list_unpromised_modes(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
+    """Return the modes that a vendor can be in although its promises do not hold."""
+    return tuple(mode for mode in modes if mode == BYPASS or (mode == DEFAULT and not prompts))

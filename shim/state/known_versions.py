@@ -1,0 +1,65 @@
+"""The version that each state of a program named when it was asked: one small file for each program.
+
+It is read before a child is started, so this module imports nothing that a turn does not need.
+"""
+
+import os
+from binascii import crc32
+from collections.abc import Mapping, Sequence
+
+from shim.core.vendor.versions import VersionProbe
+from shim.state.config import state_directory
+from shim.state.files import by_age, read_file, remove, write_file
+
+FOLDER = "versions"
+VERSIONS_KEPT = 200  # programs, those that were asked last
+RECORD_BYTES = 64 * 1024  # a key has the words of a launcher and a pattern of a profile
+
+
+def find_known_version(how: VersionProbe, command: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """Return the version that this state of the program named before; None if it is not known."""
+    key = _key(how, command)
+    if not key:
+        return None
+    folder, name = _folder(environment), _name(key)
+    if not os.path.lexists(os.path.join(folder, name)):
+        return None
+    data = read_file(folder, name, RECORD_BYTES) or b""
+    stored, _, version = data.decode("utf-8", "surrogateescape").rpartition("\n")
+    return version if stored == key and version else None
+
+
+def remember_version(
+    how: VersionProbe, command: Sequence[str], environment: Mapping[str, str], version: str | None
+) -> None:
+    """Keep the version that a program named; None forgets the one before."""
+    key = _key(how, command)
+    if not key:
+        return
+    folder, name = _folder(environment), _name(key)
+    if version:
+        write_file(folder, name, f"{key}\n{version}".encode("utf-8", "surrogateescape"))
+        for _, path in by_age(folder)[:-VERSIONS_KEPT]:
+            remove(path)
+    else:
+        remove(os.path.join(folder, name))
+
+
+def _folder(environment: Mapping[str, str]) -> str:
+    return os.path.join(state_directory(environment), FOLDER)
+
+
+def _name(key: str) -> str:
+    """The name of a program's file: the same for all its states, so that an update replaces the file."""
+    return f"{crc32(key.rpartition(chr(0))[0].encode('utf-8', 'surrogateescape')):08x}"
+
+
+def _key(how: VersionProbe, command: Sequence[str]) -> str:
+    """The question, the program, and its state after the last NUL; "" if there is no such program."""
+    program = command[-1]
+    try:
+        status = os.stat(program)
+    except OSError:
+        return ""
+    words = "\0".join((*command[:-1], os.path.realpath(program), *how.args, how.regex)).replace("\n", " ")
+    return f"{words}\0{status.st_mtime_ns} {status.st_size}"

@@ -1,0 +1,366 @@
+"""A program whose version is not recognised promises nothing: what needs a promise is refused, the rest unattended."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from box import ASK, ndjson
+
+from shim.core.vendor.promises import judge_version
+from shim.vendors import VENDORS, find
+from tests.conversation.test_two_way import CONVERSE, HELLO, INIT, asks, calls, result, returns, says, user
+
+PLAN = ("--permission-mode", "plan")
+STDIO = ("--permission-prompt-tool", "stdio")
+SKIP = "--dangerously-skip-permissions"
+WRAPPER = "echo 'wrapper 3.1'"
+
+
+def install(box, answer, name="qwen", script=""):
+    """A program that runs `answer` for `--version`, and else notes its start and runs `script`."""
+    asked = f'if [ "$*" = --version ]; then echo x >> {box.path}/asked; {answer}; exit; fi\n'
+    return box.program(name, f"{asked}echo x >> {box.path}/started; {script or 'exit 3'}\n")
+
+
+def started(box):
+    return (box.path / "started").exists()
+
+
+def times_asked(box):
+    path = box.path / "asked"
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+
+def converse(box, *words):
+    line = json.dumps({"type": "user", "message": {"role": "user", "content": "go"}}) + "\n"
+    return box.claude(*CONVERSE, *words, SHIM_VENDOR="qwen", stdin=line.encode())
+
+
+# -- which versions keep their promises --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("vendor", "version", "kept", "note"),
+    [
+        ("qwen", "0.24.4", True, False),
+        ("qwen", "0.99.0", True, True),
+        ("qwen", "0.99.0-nightly.20261127", True, True),
+        ("qwen", "0.1.0", True, False),
+        ("qwen", "1.0.0", False, False),
+        ("qwen", "1.0.0-preview.1", False, False),
+        ("pi", "0.73.1", True, False),
+        ("pi", "1.99.0", True, True),
+        ("pi", "2.0.0", False, False),
+        ("claude", "1.0.128", False, False),
+        ("claude", "2.9.0", True, True),
+        ("claude", "3.0.0", False, False),
+        ("opencode", "0.0.0-dev-202611", False, False),
+        ("codex", "0.999.0", True, True),
+        ("qwen", None, False, False),
+    ],
+)
+def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, kept, note):
+    check = judge_version(find(vendor), version, "`x --version` printed 'y'")
+    assert (check.distrust == "") is kept
+    assert ("newer than tested" in check.note) is note
+
+
+@pytest.mark.parametrize(
+    ("tested", "majors"),
+    [
+        (">=1.2,<2", {1}),
+        (">=1.2,<=2", {1, 2}),
+        (">=0.9,<1.5", {0, 1}),
+        (">=3", {3, 4, 9}),
+        ("==2.1", {2}),
+        (">1,<3.0", {1, 2}),
+    ],
+)
+def test_the_majors_of_a_range(tested, majors):
+    how = find("qwen").version._replace(tested=tested)
+    assert {number for number in (0, 1, 2, 3, 4, 9) if how.has_tested_major(f"{number}.1")} == majors
+
+
+@pytest.mark.parametrize("name", [name for name in VENDORS if find(name).version.tested])
+def test_no_bundled_program_is_recognised_by_another_line(name):
+    how = find(name).version
+    for line in ("wrapper 3.1", "Node.js v20.20.2", "some tool, version 1.49.0", "0.24.4 or newer is needed", ""):
+        assert how.read(line) is None, line
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["wrapper 3.1", "1.0.0"])
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (PLAN, "the permission mode plan"),
+        (("--permission-mode", "acceptEdits"), "the permission mode acceptEdits"),
+        (("--permission-mode", "dontAsk"), "the permission mode dontAsk"),
+        (("--disallowedTools", "Bash"), "Bash (--disallowedTools)"),
+        (("--tools", "Read"), "--tools"),
+        (("--settings", '{"permissions": {"deny": ["Write"]}}'), "Write ("),
+        (("--settings", '{"permissions": {"ask": ["Write"]}}'), "Write ("),
+        ((SKIP, "--disallowedTools", "Bash"), "Bash (--disallowedTools)"),
+        (STDIO, "--permission-prompt-tool"),
+    ],
+)
+def test_what_needs_a_promise_is_refused_by_name(box, line, words, named):
+    install(box, f"echo '{line}'")
+    done = box.claude(*ASK, *words, SHIM_VENDOR="qwen")
+    (error,) = done.result["errors"]
+    assert (done.status, done.cause, started(box)) == (1, "refused", False)
+    assert named in error and line in error and "trust_version = true" in error
+    assert done.init["shim"]["unattended"] is True
+
+
+UNRECOGNISED = (
+    "my qwen 0.24.4",
+    "Update available: 0.24.4",
+    "Node.js v20.20.2",
+    '{"version": "0.24.4"}',
+    "latest",
+    "qwen",
+    "qwen, version 0.24.4",
+)
+
+
+@pytest.mark.parametrize("line", UNRECOGNISED)
+def test_a_line_that_only_resembles_a_version_is_not_recognised(box, line):
+    install(box, f"echo '{line}'")
+    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    assert done.cause == "refused" and line in done.result["errors"][0] and not started(box)
+
+
+@pytest.mark.parametrize("words", [(), (SKIP,), ("--permission-mode", "bypassPermissions"), ("--allowedTools", "Read")])
+@pytest.mark.parametrize("answer", [WRAPPER, "echo 2.0.0", "exit 1", "true"])
+def test_what_needs_no_promise_runs_unattended(box, answer, words):
+    install(box, answer, "pi")
+    done = box.claude(*ASK, *words, SHIM_VENDOR="pi")
+    assert started(box)
+    assert done.init["shim"]["unattended"] is True and "of pi" in done.init["shim"]["unattended_reason"]
+    assert "may run tools without asking" in done.stderr
+
+
+def test_late_denials_need_no_promise_in_bypass(box):
+    install(box, WRAPPER)
+    box.settings("[vendors.qwen]\nlate_denials = true\n")
+    box.claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
+    assert started(box)
+
+
+def test_a_person_may_vouch_for_a_version(box):
+    install(box, WRAPPER)
+    box.settings("[vendors.qwen]\ntrust_version = true\n")
+    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    assert started(box) and done.init["shim"]["unattended"] is False and times_asked(box) == 0
+
+
+def test_a_newer_version_of_the_same_major_is_named_and_keeps_its_promises(box):
+    install(box, "echo 0.77.0")
+    shim = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
+    assert started(box) and shim["unattended"] is False
+    assert "newer than tested" in shim["version_note"] and shim["vendor_version"] == "0.77.0"
+
+
+def test_a_conversation_is_refused_at_its_first_message(box):
+    install(box, WRAPPER)
+    done = converse(box, *STDIO)
+    assert done.cause == "refused" and "--permission-prompt-tool" in done.result["errors"][0] and not started(box)
+
+
+def test_a_frontend_cannot_change_to_a_mode_that_needs_a_promise(box):
+    turn = [HELLO, ["hear", '"user"'], ["out", ndjson(INIT, says("Hi."), result("Hi."))], ["hear", "never"]]
+    wrapper = install(box, WRAPPER, "wrapper", f'exec {box.fake(*turn)} "$@"')
+    options = {"stdin": subprocess.PIPE, "environment": {"SHIM_VENDOR": "qwen", "SHIM_BIN": wrapper}}
+    with box.running(*CONVERSE, SKIP, *STDIO, **options) as running:
+        running.say(user("go"))
+        running.read_until(b'"result"')
+        for mode in ("plan", "default"):
+            request = {"subtype": "set_permission_mode", "mode": mode}
+            running.say({"type": "control_request", "request_id": f"to-{mode}", "request": request})
+            answer = running.line_with(f'"to-{mode}"'.encode())["response"]
+            assert answer["subtype"] == "error" and f"Cannot set permission mode to {mode}" in answer["error"]
+        assert running.hang_up().status == 0
+
+
+def test_the_real_claude_of_another_major_is_no_exception(box):
+    path = install(box, "echo '1.0.128 (Claude Code)'", "claude")
+    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="claude", SHIM_BIN=path)
+    assert done.status == 1 and not started(box)
+    assert "another major version" in done.stdout.decode() + done.stderr
+
+
+def test_the_init_line_of_another_real_claude_says_that_it_is_unattended(box):
+    session = {"session_id": "11111111-2222-4333-8444-555555555555"}
+    init = {"type": "system", "subtype": "init", "model": "m", **session}
+    end = {"type": "result", "subtype": "success", "is_error": False, "result": "x", **session}
+    (box.path / "lines").write_text(ndjson(init, end), encoding="utf-8")
+    path = install(box, "echo '1.0.128 (Claude Code)'", "claude", f"cat {box.path}/lines")
+    shim = box.claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=path).init["shim"]
+    assert shim["unattended"] is True and "1.0.128" in shim["unattended_reason"]
+
+
+# -- the question for the version ---------------------------------------------------------------------------------
+
+
+def test_the_version_is_asked_for_once_and_again_after_an_update(box):
+    install(box, "echo 0.24.4")
+    for _ in range(3):
+        box.claude(*ASK, SHIM_VENDOR="qwen")
+    assert times_asked(box) == 1
+    install(box, "echo '1.24.4'")
+    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    assert times_asked(box) == 2 and "1.24.4" in done.result["errors"][0]
+
+
+def test_a_failure_is_not_remembered(box):
+    """A program that could not start once, for example below an old Node, is asked again."""
+    path = install(box, f"[ -e {box.path}/node ] && echo 0.24.4 || {{ echo 'SyntaxError: x'; exit 1; }}")
+    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    assert done.cause == "refused" and "SyntaxError" in done.result["errors"][0] and not started(box)
+    (box.path / "node").touch()
+    before = os.stat(path)
+    box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    assert started(box) and os.stat(path).st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_known_version_holds_although_the_program_does_not_answer_any_more(box):
+    install(box, f"[ -e {box.path}/gone ] && exit 1; echo 0.24.4")
+    box.claude(*ASK, SHIM_VENDOR="qwen")
+    (box.path / "gone").touch()
+    (box.path / "started").unlink()
+    box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    assert started(box) and times_asked(box) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "echo v0.24.4",
+        "echo 0.24.4 >&2",
+        "echo 'Update available 0.24.4 -> 0.25.0'; echo 'Run npm install -g x@1.2.3 to update'; echo 0.24.4",
+        "echo '(node:12) Warning: x 9.9.9 is deprecated'; echo 0.24.4",
+        "printf '\\033[1m0.24.4\\033[0m\\r\\n'",
+        "echo; echo '  0.24.4  '",
+        "echo 0.24.4-nightly.20261127.abcdef",
+        "echo qwen 0.24.4",
+    ],
+)
+def test_a_version_is_found_among_what_else_is_printed(box, answer):
+    install(box, answer)
+    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    assert started(box) and not done.init["shim"]["unattended"]
+
+
+def test_a_launcher_that_prints_its_own_version_is_not_recognised(box):
+    install(box, "echo 0.24.4")
+    launcher = box.program("launcher", "echo launcher 7.1\n")
+    box.settings(f'[vendors.qwen]\nlauncher = ["{launcher}"]\n')
+    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    assert done.cause == "refused" and "launcher 7.1" in done.result["errors"][0]
+
+
+OWN = """schema = 1
+id = "own"
+[launch]
+command = ["own"]
+argv = [{ when = "permission_args" }]
+PROBE
+[launch.permission_args]
+default = []
+plan = ["--plan"]
+[[event]]
+match = { type = "x" }
+emit = "text"
+text = "text"
+"""
+
+
+@pytest.mark.parametrize(("probe", "runs"), [('version_probe = { tested = ">=1.2,<2" }', False), ("", True)])
+def test_a_profile_of_a_persons_own_is_held_to_the_versions_that_it_names(box, probe, runs):
+    install(box, "echo own 3.0", "own")
+    (box.config.parent / "vendors").mkdir(parents=True)
+    (box.config.parent / "vendors" / "own.toml").write_text(OWN.replace("PROBE", probe), encoding="utf-8")
+    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="own")
+    assert started(box) is runs and (done.cause == "refused") is not runs
+
+
+# -- explain, vendors, doctor -------------------------------------------------------------------------------------
+
+
+def test_explain_says_what_a_turn_would_be_refused_for(box):
+    install(box, WRAPPER)
+    box.claude(*ASK, SHIM_VENDOR="qwen")
+    words = ("explain", "--json", "--", "-p", "x", "--permission-mode")
+    environment = box.environment(SHIM_VENDOR="qwen")
+    plan = json.loads(box.shim(*words, "plan", environment=environment).stdout)
+    assert "wrapper 3.1" in plan["refused"] and "trust_version" in plan["refused"]
+    default = json.loads(box.shim(*words, "default", environment=environment).stdout)
+    assert default["refused"] is None and default["unattended"] and "wrapper 3.1" in default["distrust"]
+
+
+def test_explain_starts_nothing_to_learn_a_version(box):
+    install(box, WRAPPER)
+    environment = box.environment(SHIM_VENDOR="qwen")
+    report = json.loads(box.shim("explain", "--json", "--", "-p", "x", environment=environment).stdout)
+    assert times_asked(box) == 0 and "not remembered" in report["version_note"]
+
+
+def test_the_list_of_vendors_says_that_a_version_promises_nothing(box):
+    install(box, WRAPPER)
+    (row,) = (row for row in json.loads(box.shim("vendors", "--json").stdout) if row["name"] == "qwen")
+    assert row["unattended"] is True and row["talks"] is False and "wrapper 3.1" in row["distrust"]
+
+
+def test_the_doctor_says_it_too_and_what_to_do(box):
+    install(box, WRAPPER)
+    report = json.loads(box.shim("doctor", "qwen", "--json").stdout)["vendors"][0]
+    fixes = [finding["fix"] for finding in report["findings"] if finding["level"] == "warning"]
+    assert report["unattended"] and any("[vendors.qwen] trust_version = true" in fix for fix in fixes)
+
+
+# -- a promise that was broken ------------------------------------------------------------------------------------
+
+
+def install_liar(box, failed=False):
+    """A qwen that asks about a command, is told no, and reports a result as if it had run."""
+    steps = [HELLO, ["hear", '"user"'], ["out", ndjson(INIT, calls(command="touch x"), asks(command="touch x"))]]
+    steps += [["hear", '"control_response"'], ["out", ndjson(returns("made", failed=failed), says("Done."), result())]]
+    return box.fake(*steps, ["hear", "never"], name="qwen")
+
+
+def test_a_version_that_ran_a_denied_call_is_not_trusted_until_the_doctor_was_asked(box):
+    install_liar(box)
+    first = converse(box)
+    assert "ran a call of Bash that was denied" in first.stderr
+    assert "denied_call_ran" in json.dumps(first.result["shim"])
+    second = converse(box, *STDIO)
+    assert second.cause == "refused" and "ran a call of Bash" in second.result["errors"][0]
+    assert "shim doctor qwen" in second.result["errors"][0]
+    assert "ran a call of Bash that was denied" in " ".join(box.shim("doctor", "qwen").stdout.decode().split())
+    assert "denied" not in box.shim("doctor", "qwen").stdout.decode()
+    assert converse(box, *PLAN).cause != "refused"
+
+
+def test_a_broken_promise_binds_also_a_version_that_a_person_vouches_for(box):
+    install_liar(box)
+    box.settings("[vendors.qwen]\ntrust_version = true\n")
+    converse(box)
+    assert converse(box, *STDIO).cause == "refused"
+
+
+def test_another_version_has_its_own_promises(box):
+    path = box.path / "bin" / "qwen"
+    install_liar(box)
+    converse(box)
+    path.write_text(path.read_text(encoding="utf-8").replace("qwen 0.24.4", "qwen 0.24.40"), encoding="utf-8")
+    assert converse(box, *PLAN).cause != "refused"
+
+
+def test_a_denied_call_that_failed_breaks_no_promise(box):
+    install_liar(box, failed=True)
+    assert "trusted again" not in converse(box).stderr
+    assert converse(box, *PLAN).cause != "refused"
