@@ -242,7 +242,7 @@ class Launcher:
                 f"{self.vendor.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
-        self.vendor.mode_arguments(self.facts.mode)  # a mode that the vendor lacks is refused before anything is started
+        self.vendor.mode_arguments(self.facts.mode)  # before a program is started for its version
         self.check_version()
         request = self._request(prompt)
         self._check(request)
