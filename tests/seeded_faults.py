@@ -63,7 +63,8 @@ AREAS = {
     "claude_passed launch vendors golden tools claude_settings",
     "profiles": "profile_rules profile_fields profile_source profile_calls profile profile_launch golden",
     "acp": "link shared_call_ids calls stream second form acp_agents machines",
-    "drivers": "driver steering pump fallback_driver done timeouts fallback two_way conversation frontend_messages",
+    "drivers": "driver steering pump fallback_driver done timeouts fallback two_way conversation frontend_messages "
+    "piped_prompt",
     "conversation": "messages stdout transcript message_loop passthrough_loop conversation",
     "servers": "sdk_servers mcp_door inside_calls link",
     "control": "control hooks policy messages qwen_speech",

@@ -23,6 +23,7 @@ from shim.conversation.invocation import (
     going_on,
     mode_of,
     played,
+    prompts,
     terminator,
     under,
     yume_mode_of,
@@ -94,6 +95,7 @@ class Start:
         self._shown = shown
         self._hear = hear
         self._asked: Asked | None = None
+        self._ruled = False  # rules say more than the mode, so a child that asks is wanted
         self.recorder: Recorder | None = None
         self.environment: Mapping[str, str] = os.environ
         self.cwd = working_directory()
@@ -288,9 +290,10 @@ class Start:
                 return run.pass_through()
             return run.conversation()
         if self._questions(run.ruled):
-            # stdin brings the answers, unless it is the prompt: then no question can be answered
-            prompt, asked = self.invocation.prompt, self._asks
-            return run.conversation(prompt or self._prompt(), answers=asked and bool(prompt))
+            # stdin brings the answers where the frontend can see the prompts; else it is a part of the message
+            answers = bool(self.invocation.prompt) and prompts(self.invocation)
+            message = self.invocation.prompt if answers else self._prompt()
+            return run.conversation(message, answers=answers)
         return run.one_message(self._prompt())
 
     @property
@@ -309,8 +312,9 @@ class Start:
 
     def _serve_asked(self, run: "Run", asked: Asked) -> int:
         if not (asked.source or asked.talks):  # then the child need not wait for what reads frames
-            alone = self.mode == "acceptEdits" and self._listens(self.vendor)
-            return run.conversation(asked.text, answers=False) if alone else run.one_message(asked.text)
+            if self._questions(run.ruled):
+                return run.conversation(asked.text, answers=False)
+            return run.one_message(asked.text)
         return run.conversation(None if asked.source is not None else asked.text, source=asked.source)
 
     def _prompt(self) -> str:
@@ -319,6 +323,18 @@ class Start:
     def _launcher(self, fresh: str, identity: str) -> Launcher:
         vendor, resumed = self.vendor, "" if self.invocation.session.fork_session else self.resumed_id
         name = vendor.shown if self.recordings is None else self.recordings.asked
+        setup = Setup(
+            vendor,
+            self.invocation,
+            self.settings,
+            self.environment if not self.listing.several else self.listing.environment(vendor.name),
+            self.cwd,
+            self.log,
+            self.recorder,
+            flat=self.listing.translated,
+            settled=self.settled,
+        )
+        self._ruled = setup.policy().ruled
         facts = session_facts(
             self.invocation,
             serving(vendor, name=name, listens=self._listens(vendor)),
@@ -330,17 +346,6 @@ class Start:
             servers=self._servers,
             called=self._serving,
             reached=self.listing.environment,
-        )
-        setup = Setup(
-            vendor,
-            self.invocation,
-            self.settings,
-            self.environment if not self.listing.several else self.listing.environment(vendor.name),
-            self.cwd,
-            self.log,
-            self.recorder,
-            flat=self.listing.translated,
-            settled=self.settled,
         )
         launcher = self._launches(setup, facts=facts, pen=lambda: self._pen(identity), known=self.resumed)
         if self.recordings is not None:
@@ -372,7 +377,7 @@ class Start:
         """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
         driver = self.settings.of(vendor.name).driver or config.TWO_WAY
         edits = self.mode == "acceptEdits" and vendor.judged(self.mode)  # only its questions keep them in the folder
-        wanted = self._asked is None or self._asked.listens or edits
+        wanted = self._asked is None or self._asked.listens or edits or self._ruled
         return vendor.program.stays or (wanted and bool(vendor.speaks) and driver == config.TWO_WAY)
 
     def _transcript(self) -> bool:

@@ -1,0 +1,75 @@
+"""`cat log | claude -p "explain"`: the text of stdin is behind the prompt, as with claude 2.1.329."""
+
+import json
+import subprocess
+
+import pytest
+from box import ANSWER, PATIENCE
+
+from tests.commands.claude.test_yume_cli import start
+from tests.conversation.test_two_way import HELLO, TURN, told
+
+LOG = b"LINE 1\nLINE 2\n"
+EXPLAINED = "explain\nLINE 1\nLINE 2\n"
+
+
+def one_shot(box):
+    return box.fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
+
+
+def two_way(box):
+    return box.fake(HELLO, ["hear", '"user"'], ["record", str(box.recording)], TURN, ["hear", "never"])
+
+
+def prompts(box):
+    return [line["message"]["content"] for line in told(box) if line["type"] == "user"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--output-format", "json"),
+        ("--output-format", "stream-json", "--verbose"),
+        ("--permission-mode", "acceptEdits"),
+        ("--allowedTools", "Bash(ls:*)"),
+        ("--disallowedTools=Bash(rm:*)",),
+        ("--permission-prompt-tool", "stdio"),
+        ("--permission-prompt-tool", "stdio", "--output-format", "json"),
+    ],
+)
+def test_the_text_of_stdin_reaches_a_vendor_that_asks(box, flags):
+    done = box.claude("-p", "explain", *flags, stdin=LOG, SHIM_VENDOR="qwen", SHIM_BIN=two_way(box))
+    assert done.status == 0, done.stderr
+    assert prompts(box) == [EXPLAINED]
+
+
+def test_the_text_of_stdin_reaches_a_vendor_of_one_message(box):
+    done = box.claude("-p", "explain", stdin=LOG, SHIM_VENDOR="demo", SHIM_BIN=one_shot(box))
+    assert done.status == 0 and box.record()["stdin"] == EXPLAINED
+
+
+def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(box):
+    flags = ("--permission-prompt-tool", "stdio", "--output-format", "stream-json", "--verbose")
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
+    with box.running("-p", "explain", *flags, stdin=subprocess.PIPE, environment=environment) as running:
+        running.line_with(b'"type":"result"')
+        running.hang_up()
+    assert prompts(box) == ["explain"]
+
+
+def test_a_silent_open_pipe_does_not_hang_the_turn(box):
+    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
+    with box.running("-p", "explain", "--output-format", "json", stdin=subprocess.PIPE, environment=environment) as it:
+        assert json.loads(it.process.stdout.readline())["result"] == "Hello."
+        assert it.process.wait(PATIENCE) == 0
+    assert prompts(box) == ["explain"]
+
+
+def test_yumes_dialect_runs_the_same_child_for_a_prompt_on_stdin_under_a_rule(box):
+    box.settings('[tools]\ndeny = ["Bash(rm:*)"]\n')
+    done = start(box, "--provider", "qwen", child=two_way(box), stdin=b"go\n")
+    assert done.status == 0, done.stderr
+    assert prompts(box) == ["go"]
+    arguments = box.record()["arguments"]
+    assert "--input-format" in arguments
