@@ -209,3 +209,146 @@ def test_a_vendor_behind_a_launcher_is_not_told_and_the_frontend_is(box, program
     (init,) = (line for line in done.lines if line.get("subtype") == "init")
     assert [(server["name"], server["status"]) for server in init["mcp_servers"]] == [("calc", "failed")]
     assert ADD not in init["tools"]
+
+
+# -- agents that announce a call without its arguments ----------------------------------------------------------------
+
+OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+AGENTS = {"gemini": ("mcp_calc_add__call_1", "mcp_calc_add"), "opencode": ("call_1", "calc_add")}
+
+
+def acp(*messages):
+    return ["out", ndjson(*({"jsonrpc": "2.0"} | one for one in messages))]
+
+
+def acp_update(name, identity, /, **fields):
+    update = {"sessionUpdate": name, "toolCallId": identity, **fields}
+    return {"method": "session/update", "params": {"sessionId": "s1", "update": update}}
+
+
+def agent(box, name, *, asks=True, late_input=False, early=False):
+    """An agent that calls the tool. `late_input`: it sends the input after its question, as opencode does.
+
+    `early`: the call arrives at its server before the agent has announced it.
+    """
+    identity, title = AGENTS[name]
+    call = {"toolCallId": identity, "title": title, "kind": "other", "status": "pending", "rawInput": {}}
+    params = {"sessionId": "s1", "toolCall": call, "options": OPTIONS}
+    asked = (acp({"id": 7, "method": "session/request_permission", "params": params}), ["hear", '"outcome"'])
+    begun = acp(
+        acp_update("tool_call", identity, **{key: call[key] for key in ("title", "kind")}, status="in_progress")
+    )
+    run = ["call_tool", "calc", "add", NUMBERS, str(box.recording)]
+    told = acp(acp_update("tool_call_update", identity, status="in_progress", rawInput=NUMBERS))
+    content = [{"type": "content", "content": {"type": "text", "text": "the sum"}}]
+    done = acp(
+        acp_update("tool_call_update", identity, status="completed", content=content),
+        {"id": 3, "result": {"stopReason": "end_turn"}},
+    )
+    opening = (
+        ["hear", '"initialize"'],
+        acp({"id": 1, "result": {"protocolVersion": 1}}),
+        ["hear", '"session/new"'],
+        acp({"id": 2, "result": {"sessionId": "s1"}}),
+        ["hear", '"session/prompt"'],
+    )
+    steps = asked if asks else () if early else (begun,)
+    return box.fake(*opening, *steps, *([told] * late_input), run, *([begun] * early), done, ["hear", "never"])
+
+
+HOOKS = {"hooks": {event: [{"matcher": None, "hookCallbackIds": [event]}] for event in ("PreToolUse", "PostToolUse")}}
+
+
+def run(running, decision=None):
+    """Answer hooks, the server's requests and the question about the call; what each of them had, and the results."""
+    running.say({"type": "control_request", "request_id": "i", "request": {"subtype": "initialize", **HOOKS}})
+    had, data, listed = {}, b"", False
+    while True:
+        data += running.read_on()
+        *whole, data = data.split(b"\n")
+        for line in map(json.loads, whole):
+            if line["type"] == "result":
+                return had, line
+            for block in line.get("message", {}).get("content", ()) if line["type"] in ("assistant", "user") else ():
+                if block["type"] in ("tool_use", "tool_result"):
+                    had.setdefault(block["type"], []).append(block.get("input", block.get("content")))
+            if line["type"] == "control_request":
+                running.say(answer(line["request_id"], **respond(line["request"], had, decision)))
+                if not listed and line["request"].get("message", {}).get("method") == "tools/list":
+                    listed = True  # as for a real vendor, which has its tools from there
+                    running.say(user("go"))
+
+
+def respond(request, had, decision):
+    """The frontend's answer to one request."""
+    kind = request["subtype"]
+    if kind == "hook_callback":
+        had.setdefault(request["callback_id"], []).append(request["input"]["tool_input"])
+        return {}
+    if kind == "can_use_tool":
+        had.setdefault(kind, []).append(request["input"])
+        return decision or {"behavior": "allow", "updatedInput": request["input"]}
+    message = request["message"]
+    body = {}
+    if message["method"] == "initialize":
+        facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "calc", "version": "1"}}
+        body = {"protocolVersion": message["params"]["protocolVersion"], **facts}
+    elif message["method"] == "tools/list":
+        body = {"tools": [{"name": "add", "inputSchema": {}}]}
+    elif message["method"] == "tools/call":
+        had.setdefault("ran", []).append(message["params"]["arguments"])
+        body = {"content": [{"type": "text", "text": "the sum"}]}
+    return {"mcp_response": {"jsonrpc": "2.0", "id": message.get("id"), "result": body}}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("late_input", [False, True])
+@pytest.mark.parametrize("flags", [(), ("--allowedTools", ADD)])
+def test_a_call_that_is_announced_without_arguments_has_them_everywhere(box, program, name, late_input, flags):
+    with program(agent(box, name, late_input=late_input), *ASKING, *flags, SHIM_VENDOR=name) as running:
+        had, result = run(running)
+        running.hang_up()
+    asked = {} if flags else {"can_use_tool": [NUMBERS]}
+    everywhere = {key: [NUMBERS] for key in ("tool_use", "PreToolUse", "PostToolUse", "ran")}
+    assert had == {**everywhere, **asked, "tool_result": ["the sum"]} and not result["is_error"]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_call_that_nobody_was_asked_about_has_its_arguments_too(box, program, early):
+    child = agent(box, "opencode", asks=False, early=early)
+    with program(child, *ASKING, "--allowedTools", ADD, SHIM_VENDOR="opencode") as running:
+        had, _ = run(running)
+        running.hang_up()
+    assert had["tool_use"] == had["PreToolUse"] == had["PostToolUse"] == [NUMBERS]
+
+
+def test_a_call_with_its_arguments_that_is_denied_does_not_run(box, program):
+    with program(agent(box, "gemini"), *ASKING, SHIM_VENDOR="gemini") as running:
+        had, result = run(running, {"behavior": "deny", "message": "rather not"})
+        running.hang_up()
+    assert had["tool_use"] == had["can_use_tool"] == [NUMBERS] and "ran" not in had
+    assert [denial["tool_input"] for denial in result["permission_denials"]] == [NUMBERS]
+    assert seen(box)["result"]["isError"] is True
+
+
+def test_a_call_that_a_mode_denies_is_written_all_the_same(box, program):
+    """Its arguments are not known: it never arrives at its server."""
+    identity, title = AGENTS["opencode"]
+    call = {"toolCallId": identity, "title": title, "kind": "other", "status": "pending", "rawInput": {}}
+    params = {"sessionId": "s1", "toolCall": call, "options": OPTIONS}
+    child = box.fake(
+        ["hear", '"initialize"'],
+        acp({"id": 1, "result": {"protocolVersion": 1}}),
+        ["hear", '"session/new"'],
+        acp({"id": 2, "result": {"sessionId": "s1"}}),
+        ["hear", '"session/prompt"'],
+        acp({"id": 7, "method": "session/request_permission", "params": params}),
+        ["hear", '"outcome"'],
+        acp(acp_update("tool_call_update", identity, status="failed"), {"id": 3, "result": {"stopReason": "end_turn"}}),
+        ["hear", "never"],
+    )
+    with program(child, *ASKING, "--permission-mode", "dontAsk", SHIM_VENDOR="opencode") as running:
+        had, result = run(running)
+        running.hang_up()
+    assert len(had["tool_use"]) == len(had["tool_result"]) == 1 and "ran" not in had
+    assert [denial["tool_name"] for denial in result["permission_denials"]] == [ADD]

@@ -116,7 +116,7 @@ def call_tool(server: str, tool: str, arguments: dict[str, object], path: str) -
     """Start the MCP server that `initialize` named, call a tool of it, and write the answer to a file; it may die."""
     import subprocess
 
-    said = _json().loads(_stdin.splitlines()[0])["request"]["mcpServers"][server]
+    said = _find_server(server)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([said["command"], *said["args"]], env={**os.environ, **said["env"]}, **pipes) as process:  # type: ignore[call-overload]
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
@@ -125,6 +125,18 @@ def call_tool(server: str, tool: str, arguments: dict[str, object], path: str) -
         answer = process.stdout.readline()
     with open(path, "wb") as file:
         file.write(answer)
+
+
+def _find_server(name: str) -> dict[str, object]:
+    """Return the command of an MCP server: of `initialize`, or of `session/new`, which has variables as a list."""
+    for line in _stdin.splitlines():
+        message = _json().loads(line)
+        if message.get("type") == "control_request":
+            return dict(message["request"]["mcpServers"][name])
+        if message.get("method") == "session/new":
+            server = next(each for each in message["params"]["mcpServers"] if each["name"] == name)
+            return {**server, "env": {each["name"]: each["value"] for each in server["env"]}}
+    raise LookupError(name)
 
 
 def drained() -> None:

@@ -304,13 +304,16 @@ class ChildPerConversation(SpeakingDriver):
         The vendor may have asked by itself; then it has its answer. An agent that asks without a word about the input
         is told yes, and the question is put here.
         """
+        if self.pump is not None and self._turning:
+            try:
+                await self.give(*self.pump.reveal(tool, arguments))
+            except FrontendGoneError:  # the turn finds out too
+                return Decision(False, message=CLOSED_STREAM)
         granted = self._calls.granted(tool, arguments)
         if granted is not None:
             return granted
-        turn = None if self.pump is None else self.pump.turn
-        calls = [] if turn is None else [said_as for said_as, name, _ in turn.open.values() if name == tool]
         request, answer = self._calls.wait()
-        call = calls[0] if calls else request
+        call = self._find_open_call(tool, arguments) or request
         try:
             await self._ask(Permission(request, call, tool, arguments, tool, arguments))
             return await answer.decision()
@@ -318,6 +321,12 @@ class ChildPerConversation(SpeakingDriver):
             return Decision(False, message=CLOSED_STREAM)
         finally:
             self._calls.forget(request)
+
+    def _find_open_call(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
+        """Return the id of the open call of a tool, preferably of one with these arguments."""
+        open_calls = () if self.pump is None else self.pump.turn.open.values()
+        calls = [(given == arguments, said_as) for said_as, name, given in open_calls if name == tool]
+        return next((call for is_same, call in calls if is_same), calls[0][1] if calls else None)
 
     def _judged_later(self, permission: Permission) -> Decision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""

@@ -7,6 +7,7 @@ from shim.core.claude.permissions import TURN_OVER, Permission
 from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
 from shim.core.reading.json_text import Exact
+from shim.core.turn.deferred import DeferredCalls
 from shim.core.turn.machine import CLOSED, Machine
 from shim.core.turn.open_calls import QUESTION, read_id
 from shim.core.turn.terms import Terms
@@ -29,6 +30,7 @@ class Questions:
         self._calls = calls
         self.asked: list[Permission] = []
         self._requests: set[str] = set()
+        self.deferred = DeferredCalls()
 
     def permission(
         self,
@@ -40,11 +42,12 @@ class Questions:
         *,
         announced: tuple[str, Mapping[str, Any]] | None = None,
         is_unique: bool = False,
+        is_deferred: bool = False,
     ) -> None:
         """The vendor asks whether a call may run; `own` are its own name and arguments of it.
 
-        The call is said if it was not; the question waits in `asked`. One that nobody may be asked carries its
-        refusal: the vendor gets an answer to every question.
+        A deferred call is not written yet. Any other call is said if it was not; the question waits in `asked`.
+        One that nobody may be asked carries its refusal: the vendor gets an answer to every question.
         """
         identity, name = read_id(identity), claude_tool_name(name)
         if len(self.asked) > QUESTIONS:
@@ -57,7 +60,9 @@ class Questions:
             known = claude_tool_name(announced[0]), self._exact.value(announced[1])
         key = next(iter(table.list_keys(identity)), None) if is_unique else table.find(identity, *known, QUESTION)
         refusal = self._unaskable(request, key, name)
-        if not refusal:
+        if not refusal and is_deferred:
+            self.defer(identity, name)
+        elif not refusal:
             if key in self._calls.open:
                 table.note(key, QUESTION, arguments)
             else:
@@ -68,6 +73,25 @@ class Questions:
         if not refusal:
             self._requests.add(request)
         self.asked.append(Permission(request, said_as, name, arguments, *own, refusal))
+
+    def defer(self, call: str, name: str) -> None:
+        """A call of a tool in the frontend's process begins; it is written when its arguments are known."""
+        arguments = self.deferred.add(call, name)
+        if arguments is not None:
+            self._calls.tool_use(call, name, arguments, source=QUESTION)
+
+    def reveal(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """A call of a tool in the frontend's process arrived there: write it if it waited for its arguments."""
+        if any(call[1:] == (name, arguments) for call in self._calls.open.values()):
+            return
+        call = self.deferred.reveal(name, arguments)
+        if call is not None:
+            self._calls.tool_use(call, name, arguments, source=QUESTION)
+
+    def write_deferred(self, call: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """Write a deferred call without the arguments that it waited for: it was refused."""
+        if self.deferred.refuse(call):
+            self._calls.tool_use(call, name, arguments, source=QUESTION)
 
     def refuse_all(self) -> None:
         """The turn is over: a question behind the result would get no answer (contract S16b)."""

@@ -249,19 +249,42 @@ class Turn:
         *,
         announced: tuple[str, Mapping[str, Any]] | None = None,
         is_unique: bool = False,
+        is_deferred: bool = False,
     ) -> None:
         """The vendor asks whether a call may run; `own` are its own name and arguments of it.
 
         A question about an open call may show it with another name: `announced` are the name and arguments that the
         call was announced with. `is_unique`: the adapter gives each open call an id of its own.
         """
-        self.questions.permission(request, identity, name, arguments, own, announced=announced, is_unique=is_unique)
+        self.questions.permission(
+            request,
+            identity,
+            name,
+            arguments,
+            own,
+            announced=announced,
+            is_unique=is_unique,
+            is_deferred=is_deferred,
+        )
+
+    def defer(self, call: str, name: str) -> None:
+        """A call of a tool in the frontend's process begins; it is written when its arguments are known."""
+        self.questions.defer(call, name)
+
+    def reveal(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """A call of a tool in the frontend's process arrived there, with its arguments."""
+        self.questions.reveal(name, arguments)
+
+    def end_deferral(self, call: str) -> bool:
+        """A call waits for its arguments no longer. Return whether it was written already."""
+        return self.questions.deferred.end(call)
 
     def refused(self, permission: Permission, message: str, *, announced: bool, told: bool = True) -> None:
         """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13).
 
         `told`: the vendor asked, and was told before the call ran.
         """
+        self.questions.write_deferred(permission.call, permission.tool, permission.arguments)
         self.questions.denials.add(permission.call, permission.tool, permission.arguments)
         if not announced and self.machine.state is not CLOSED:
             self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)

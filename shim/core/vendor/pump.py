@@ -189,6 +189,11 @@ class Pump:
         self.turn.refused(permission, message, announced=announced, told=told)
         return self._taken()
 
+    def reveal(self, tool: str, arguments: Mapping[str, Any]) -> Said:
+        """A call of a tool in the frontend's process arrived there."""
+        self.turn.reveal(tool, arguments)
+        return self._taken()
+
     def corrected(self, permission: Permission, message: str) -> None:
         """A call was allowed with another input only; `message` is what its result will say."""
         self.turn.corrected(permission, message)

@@ -290,7 +290,7 @@ class AcpTranslator(Translator):
         if call.said and call.input is not before and call.input != before:
             self.turn.update_call(call.identity, *self._words(call))
         if call.told or over or (status == "in_progress" and not self.form.content):
-            self._say(call)
+            self._say(call, is_over=over)
         if over:
             failed = status in FAILURES or exit_code(call.raw_output) != 0 or self._upserts.failed(call)
             self.turn.tool_result(call.identity, self._returned(call), failed)
@@ -307,10 +307,23 @@ class AcpTranslator(Translator):
         if len(call.output) < CONTENTS:
             call.output = call.content = [*call.output, update["content"]]
 
-    def _say(self, call: Call) -> None:
-        if not call.said:
-            call.said = True
-            self.turn.tool_use(call.identity, *self._words(call))
+    def _say(self, call: Call, *, is_over: bool = False) -> None:
+        if call.said:
+            return
+        words = self._words(call)
+        if not is_over and self._waits_for_input(call, words[0]):
+            self.turn.defer(call.identity, words[0])
+            return
+        call.said = True
+        if not self.turn.end_deferral(call.identity):
+            self.turn.tool_use(call.identity, *words)
+
+    def _waits_for_input(self, call: Call, name: str) -> bool:
+        """Return whether a call without an input is of a tool in the frontend's process, which will have the input."""
+        if call.told or name not in self.turn.terms.session.servers()[1]:
+            return False
+        judge = self.turn.terms.judge
+        return judge is None or not (judge.denies(name, {}) or judge.hides(name))
 
     def _words(self, call: Call) -> tuple[str, dict[str, Any]]:
         """The tool and its arguments as Claude has them; one of a server that was handed over has Claude's name."""
@@ -408,10 +421,11 @@ class AcpTranslator(Translator):
         words = self._words(judged)
         request = self.link.question(identity, call.identity, params.get("options"), dump(words).decode())
         if request is not None:
-            call.said = True
+            is_deferred = self._waits_for_input(judged, words[0])
+            call.said = not is_deferred
             call.asked_input = judged.input if call.asked_input is None else call.asked_input
             own = judged.own, judged.input
-            self.turn.permission(request, call.identity, *words, own, is_unique=True)
+            self.turn.permission(request, call.identity, *words, own, is_unique=True, is_deferred=is_deferred)
 
     # -- answers --------------------------------------------------------------------------------------------
 
