@@ -52,21 +52,28 @@ class Editor(LineProcess):
     def __init__(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         super().__init__(argv, folder, environment)
         self.session = ""
+        self.opened: Line = {}  # what the adapter answered when the session was opened
         self.stays = False
         self._number = 0
 
-    def open(self, *, resume: str = "", forms: bool = False) -> Line:
+    def open(self, *, resume: str = "", forms: bool = False, auto: bool = False) -> Line:
         """Introduces itself and opens a session in the working directory; what the adapter said of itself.
 
-        `resume` is a session that goes on. `forms`: it can show a form, in which a person answers questions.
+        `resume` is a session that goes on. `forms`: it can show a form, in which a person answers questions. The newest
+        adapter begins in the mode auto if the model has it; without `auto` the mode is changed to the default one.
         """
         capabilities: Line = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
         capabilities |= {"elicitation": {"form": {}}} if forms else {}
         said = self.call("initialize", protocolVersion=PROTOCOL, clientCapabilities=capabilities)
         place: Line = {"cwd": str(self.folder), "mcpServers": []}
         if resume:
-            self.call("session/resume", sessionId=resume, **place)
-        self.session = resume or self.call("session/new", **place)["sessionId"]
+            self.opened = self.call("session/resume", sessionId=resume, **place)
+        else:
+            self.opened = self.call("session/new", **place)
+        self.session = resume or self.opened["sessionId"]
+        mode = (self.opened.get("modes") or {}).get("currentModeId")
+        if mode == "auto" and not auto:
+            self.call("session/set_mode", sessionId=self.session, modeId="default")
         return said
 
     def call(self, method: str, **parameters: Any) -> Line:

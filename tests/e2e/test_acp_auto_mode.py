@@ -1,0 +1,43 @@
+"""The adapter of Zed starts every session with `--permission-mode=auto`, which most vendors lack."""
+
+from __future__ import annotations
+
+import pytest
+from acp_clients import ACPS
+from clis import BARE, Cli
+from place import Place
+from scripts import REPLY, ScriptedServer
+from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, VIBE
+
+pytestmark = pytest.mark.e2e
+
+LACKING = (PI, OPENCODE, COPILOT, KIMI, VIBE)
+later = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    ("cli", "mode"),
+    [
+        (Cli(GEMINI), "default"),
+        (Cli(CODEX), "default"),
+        *[pytest.param(Cli(vendor), "default", marks=later) for vendor in LACKING],
+        *[pytest.param(cli, "auto", marks=later) for cli in (Cli(QWEN), Cli(CLAUDE_ITSELF), BARE)],
+    ],
+    ids=str,
+)
+def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(place: Place, mode: str) -> None:
+    editor = ACPS[-1].connect(place)
+    editor.open(auto=True)
+    prompt = editor.prompt("[[text]] hi")
+    editor.leave()
+    assert prompt.error is None and prompt.text == REPLY
+    assert editor.opened["modes"]["currentModeId"] == mode
+
+
+@pytest.mark.parametrize("cli", [Cli(CODEX), *[pytest.param(Cli(one), marks=later) for one in (GEMINI, PI)]], ids=str)
+def test_a_command_of_such_a_session_is_asked_about(place: Place, service: ScriptedServer) -> None:
+    editor = ACPS[-1].connect(place)
+    editor.open(auto=True)
+    prompt = editor.prompt("[[shell]] touch one", choice="reject_once")
+    editor.leave()
+    assert len(prompt.asked) == 1 and not (place.folder / "one").exists()
