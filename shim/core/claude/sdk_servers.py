@@ -7,6 +7,8 @@ greeted by us too, as the real claude greets it, so that `init` and `mcp_status`
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import orjson
+
 from shim.core.policy.rules import MCP, plain_name
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple, Protocol
@@ -18,6 +20,9 @@ PAGES = 20  # of such a list: a server that always has another one is not asked 
 VERSION = "2025-11-25"  # of the protocol, as the real claude asks for it
 CLIENT = {"name": "claude-code", "title": "Claude Code", "version": "1"}
 CALL = "tools/call"
+HELLO = "initialize"
+# gemini's client takes a first text that is JSON for `structuredContent`, and refuses every value but an object.
+JSON_READERS = frozenset(("gemini-cli-mcp-client",))
 # JSON-RPC's own codes.
 INVALID, FAILED = -32600, -32603
 CLOSED = "the program that has this MCP server does not answer any more"
@@ -83,6 +88,7 @@ class SdkServers:
         self._servers: dict[str, SdkServer] = {}
         self._waiting: dict[str, Waiting] = {}
         self._callers: list[Caller] = []
+        self._json_readers: list[Caller] = []  # clients that read JSON in texts
         self._number = self._said = 0
         self._lines: list[bytes] = []
         self._closed = False
@@ -165,6 +171,7 @@ class SdkServers:
     def leave(self, caller: Caller) -> None:
         """A client has gone: nobody waits for its answers, and what it called need not go on."""
         self._callers = [other for other in self._callers if other is not caller]
+        self._json_readers = [other for other in self._json_readers if other is not caller]
         for identity, waiting in list(self._waiting.items()):
             if waiting.caller is caller:
                 del self._waiting[identity]
@@ -204,6 +211,8 @@ class SdkServers:
         elif len(self._waiting) >= IN_FLIGHT:
             self._refuse(caller, message["id"], FAILED, FULL)
         else:
+            if message["method"] == HELLO and _client_name(message) in JSON_READERS:
+                self._json_readers.append(caller)
             return self._forward(caller, caller.server, message)
         return None
 
@@ -261,7 +270,9 @@ class SdkServers:
 
     def _give(self, waiting: Waiting, answer: Message) -> None:
         if waiting.caller is not None:
-            outcome = {key: answer[key] for key in ("result", "error") if key in answer} or {"result": {}}
+            outcome: Message = {key: answer[key] for key in ("result", "error") if key in answer} or {"result": {}}
+            if waiting.method == CALL and any(reader is waiting.caller for reader in self._json_readers):
+                outcome = protect_json_text(outcome)
             waiting.caller.deliver(dump({"jsonrpc": "2.0", "id": waiting.identity, **outcome}) + b"\n")
         elif waiting.server in self._servers:
             self._learn(self._servers[waiting.server], waiting.method, answer)
@@ -320,3 +331,30 @@ def _info(said: object) -> dict[str, str]:
 
 def _words(error: object) -> str:
     return str(error.get("message") or "") if isinstance(error, dict) else "it gave no answer"
+
+
+def protect_json_text(outcome: Message) -> Message:
+    """Return the answer to a call so that a client of JSON_READERS takes a text that is JSON for a text.
+
+    The client does not look for JSON in an answer that has structured content, and shows its model the texts.
+    """
+    result = outcome.get("result")
+    content = result.get("content") if isinstance(result, dict) else None
+    first = content[0] if isinstance(content, list) and content else None
+    text = first.get("text") if isinstance(first, dict) and first.get("type") == "text" else None
+    if not isinstance(result, dict) or not isinstance(text, str) or result.get("structuredContent"):
+        return outcome
+    if text.lstrip().startswith("{"):
+        return outcome
+    try:
+        orjson.loads(text)
+    except ValueError:
+        return outcome
+    return {"result": {**result, "structuredContent": {"result": text}}}
+
+
+def _client_name(message: Message) -> str:
+    """Return the name that a client gives itself in `initialize`."""
+    params = message.get("params")
+    client = params.get("clientInfo") if isinstance(params, dict) else None
+    return str(client.get("name")) if isinstance(client, dict) else ""

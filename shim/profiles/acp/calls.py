@@ -28,6 +28,8 @@ KINDS = {
 OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
 # Kinds of content blocks, each with the key of its value.
 VALUES = {"text": "text", "image": "data", "audio": "data", "resource": "resource", "resource_link": "uri"}
+FILE_KINDS = ("read", "edit", "delete")
+ERROR_CHARACTERS = 4000  # of the error of a failed call, in which its file is looked for
 PATHS = ("oldPath", "path")  # of a changed file
 PLACE = "path"  # key of a question, and of Claude's searches: where it looks
 UNKNOWN = "unknown"  # a name that no rule has
@@ -53,12 +55,14 @@ class Form(NamedTuple):
     signs      with "kind": the agent's tools, by the signs of their calls; the first that fits
     questions  with "kind": keys of a question's input, by the kind of the call; without them its tool is not known
     content    the input is JSON in the content of a call that has not ended
+    path       finds, in the content of a call that failed, the file of a call that names no place; its first group
     """
 
     name: str = "title"
     signs: Mapping[str, Sign] = {}
     questions: Mapping[str, tuple[str, ...]] = {}
     content: bool = False
+    path: "Pattern[str] | None" = None
 
 
 class Call:
@@ -197,9 +201,16 @@ class Call:
             elif notes.startswith(ELSEWHERE):  # a folder, but not which one: a path that is none of the turn's
                 found["directory"] = f"/{notes}"
             return found | ({"description": notes} if notes else {})
-        if kind in ("read", "edit", "delete") and place is not None:
+        if kind in FILE_KINDS and place is None and not self.places:
+            place = self._find_path()
+        if kind in FILE_KINDS and place is not None:
             return {"file_path": place, **given}
         return {"title": self.title, **given}
+
+    def _find_path(self) -> str | None:
+        """Return the file that the content of a failed call names."""
+        match = None if self._form.path is None else self._form.path.search(text_of(self.content)[:ERROR_CHARACTERS])
+        return None if match is None else match[1]
 
     def _diff(self) -> tuple[str, dict[str, Any]] | None:
         """Write for a new file, Edit for a changed one, MultiEdit for changes of one file; several files are named."""

@@ -9,6 +9,7 @@ r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so t
                               kind, the beginning of their title, keys of their input
     questions = { execute = ["commands"] }  keys that the input of a question about a call of this kind has always
     input = "content"         a call's input is JSON in its content, until it has ended (else: `rawInput`)
+    path = 'in "([^"]+)"'     where the text of a call that failed has its file, if the call names no place
     denied = "ends"           a call that is denied ends the work on a prompt: the agent is told why, in another one
     trailer = '\n<exit \d+>$'  what it adds to the end of what a call returned
     notices = "^Info: "       what the agent says beside its model about a call, where its model's words stand
@@ -54,6 +55,7 @@ KEYS = (
         "notices",
         "retries",
         "failures",
+        "path",
         "model",
         "modes",
         "usage",
@@ -180,6 +182,7 @@ def _form(own: Spot) -> "Form":
         },
         {kind: asked.at(kind).texts(20) for kind in asked.table()},
         own.at("input").choice(("rawInput", "content"), "rawInput") == "content",
+        own.at("path").pattern() if own.at("path") else None,
     )
 
 

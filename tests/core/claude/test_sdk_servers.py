@@ -246,3 +246,30 @@ def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_oth
     facts.unreachable = "copilot takes no MCP server that is a command"
     assert [(one["name"], one["status"]) for one in facts.servers_listed()] == [("calc", "failed"), ("far", "pending")]
     assert facts.server_tools() == []
+
+
+def called(name, text, **result):
+    """What a client of this name is answered to a call that returned a text."""
+    made = greeted()
+    asked(made)
+    client = Client(made)
+    client.say(id=1, method="initialize", params={"protocolVersion": "1", "clientInfo": {"name": name, "version": "1"}})
+    client.say(id=2, method="tools/call", params={"name": "add", "arguments": {}})
+    (_, _), (request, _) = asked(made)
+    answer(made, request, id=9, result={"content": [{"type": "text", "text": text}], **result})
+    return client.heard[-1]["result"]
+
+
+@pytest.mark.parametrize("text", ["42", " 42 ", "true", "null", '"x"', "[1]", "-1.5e3"])
+def test_gemini_takes_a_text_that_is_json_for_a_text(text):
+    """Its client refuses an answer whose first text is JSON and no object."""
+    got = called("gemini-cli-mcp-client", text)
+    assert got["content"] == [{"type": "text", "text": text}] and isinstance(got["structuredContent"], dict)
+    assert called("another-client", text) == {"content": [{"type": "text", "text": text}]}
+
+
+@pytest.mark.parametrize("text", ["the sum is 42", "", "{}", '{"a": 1}', "42 and more"])
+def test_any_other_text_reaches_gemini_as_it_is(text):
+    assert called("gemini-cli-mcp-client", text) == {"content": [{"type": "text", "text": text}]}
+    own = {"structuredContent": {"sum": 42}}
+    assert called("gemini-cli-mcp-client", "42", **own) == {"content": [{"type": "text", "text": "42"}], **own}

@@ -130,3 +130,12 @@ def test_a_new_call_may_have_the_id_of_one_that_is_over():
     done = changed(status="completed", content=content({"type": "text", "text": "two"}))
     talk = begin().says(changed(status="completed", content=content(TEXT)), again, done)
     assert results(talk)[:2] == ([(TEXT["text"], False), ("two", False)], ["shot_take", "Bash"])
+
+
+def test_a_refused_call_of_gemini_has_the_file_that_its_error_names():
+    error = 'Path not in workspace: Attempted path "/opt/made.txt" resolves outside the allowed workspace directories'
+    over = {"status": "failed", "kind": "edit", "content": content({"type": "text", "text": error})}
+    refused = update("tool_call_update", toolCallId="write_file__call_1_0", **over)
+    lines = Talk("gemini").says(*ANSWERS, refused, text("Done."), DONE).end().lines.splitlines()
+    (use,) = (json.loads(line)["message"]["content"][0] for line in lines if b'"type":"tool_use"' in line)
+    assert (use["name"], use["input"]["file_path"]) == ("Write", "/opt/made.txt")
