@@ -32,6 +32,7 @@ from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
 from shim.core.reading.ids import short_id
+from shim.process import spawn
 from shim.process.package import describe_package_change
 from shim.state.claude_settings import permissions
 
@@ -40,6 +41,8 @@ TICK_SECONDS = 1.0  # between two looks at the time, at most
 # looks at the time twice in between.
 PATIENCE, EARLIER_SECONDS = 0.9, 10.0
 SHORTEST_SECONDS = 0.01  # between two looks, however short the time to answer is
+FIRST_CHILD_SECONDS = 2.0  # for a first child to be started; where none is, nothing waits for it
+FIRST_CHILD_LOOK_SECONDS = 0.001  # so that no child ends a turn before all is imported
 STOPPED, IDLE, OVER = "stopped", "idle", "ended"
 DISPLACED = "its folder was removed, or another host has taken its place"
 
@@ -142,12 +145,11 @@ class Life:
         """Clients come and go while the conversation runs; at its end they are told."""
         runner = self.runner
         async with anyio.create_task_group() as tasks:
-            for work in (self._door.serve, runner.rounds, self._tick, self._tidy):
+            for work in (self._door.serve, runner.rounds, self._tick, self._tidy, self._preload):
                 tasks.start_soon(work)
             runner.hub.open()
             self._ask_first()
             runner.settle()
-            self._preload()
             try:
                 yield
             finally:
@@ -165,8 +167,14 @@ class Life:
                 registry.write_settings(self._folder, self._facts.known["generation"], settled)
                 self._settled = settled
 
-    def _preload(self) -> None:
-        """Import all that this life may need: it may outlive the files of its version."""
+    async def _preload(self) -> None:
+        """Import all that this life may need: it may outlive the files of its version.
+
+        This is done while the first child starts, which takes longer.
+        """
+        with anyio.move_on_after(FIRST_CHILD_SECONDS):
+            while self._prompt[0] is not None and not spawn.running:
+                await anyio.sleep(FIRST_CHILD_LOOK_SECONDS)
         validator = ("jsonschema", "jsonschema_specifications") if self._start.invocation.json_schema else ()
         preload(HOST, os.environ, NOT_IN_A_HOST, validator)
 
