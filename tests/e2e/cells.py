@@ -9,7 +9,7 @@ from _pytest.mark.structures import ParameterSet
 from acp_clients import ACPS, AcpClient
 from clis import BARE, CLIS, Cli
 from sdk_clients import BEFORE, CODE_SDK, PYTHON, PYTHON_OLDEST, TYPESCRIPT, SdkClient
-from vendor_setups import QWEN, Vendor
+from vendor_setups import CLAUDE_ITSELF, QWEN, Vendor
 
 # What has nothing to do with Node is not tried on two of them.
 NEW_NODE = (PYTHON, PYTHON_OLDEST, TYPESCRIPT)
@@ -30,13 +30,14 @@ def scenario(
     brief: bool = False,
     older: Sequence[Client] = (),
     everywhere: bool = False,
+    passed: bool = False,
     dialog: bool = False,
 ) -> Callable[[Test], Test]:
     """A row for each client. `asks`: somebody has to be asked before a tool runs; `basic`: every version is tried.
 
     `brief`: it is tried with the vendors, too, that only one client of a kind is tried with. `dialog`: it is a part of
     what a frontend and a vendor can say to each other while a turn runs, and `make full` tries it with every vendor
-    that can. `older` and `everywhere` are for `make e2e` (`_later`).
+    that can. `older`, `everywhere` and `passed` are for `make e2e` (`_later`).
     """
 
     def decorate(test: Test) -> Test:
@@ -47,7 +48,7 @@ def scenario(
                 talks = dialog and client in TALKERS and cli.vendor.two_way
                 if (cli.outdated and not basic) or not (usual or talks):
                     continue
-                later = not usual or _later(client, cli, older, everywhere)
+                later = not usual or _later(client, cli, older, everywhere, passed=passed or everywhere)
                 cells.append(_cell(client, cli, asks, later))
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
 
@@ -85,18 +86,21 @@ def _cell(client: Client, cli: Cli, asks: bool, later: bool) -> ParameterSet:
     return pytest.param(client, cli, id=f"{client}-{cli}", marks=marks)
 
 
-def _later(client: Client, cli: Cli, older: Sequence[Client], everywhere: bool) -> bool:
+def _later(client: Client, cli: Cli, older: Sequence[Client], everywhere: bool, *, passed: bool) -> bool:
     """Whether only `make full` tries a cell: `make e2e` tries each difference once.
 
     The newest client of a kind stands for its kind. Vendors that are started for each turn, as pi is, make no
     difference to a client: one scenario tries them `everywhere`. An older client, and TypeScript, is tried with qwen,
     an older one only in the scenarios that have it in `older`. The real claude alone shows that the tests are right;
-    the Python client is enough for that.
+    the Python client is enough for that. What the drop-in passes from and to the real claude unchanged, it passes in
+    the scenarios that have `passed`.
     """
     if client not in STANDING:
         return cli.vendor is not QWEN or (client is not TYPESCRIPT and client not in older)
     if cli.bare:
         return client is not PYTHON
+    if cli.vendor is CLAUDE_ITSELF and client is PYTHON and not passed:
+        return True
     return (cli.brief or cli.outdated) and not everywhere
 
 

@@ -119,12 +119,13 @@ class Frontend(Place):
         self.started.append(process)
         return process
 
-    def message(self, prompt: str) -> Run:
-        """A whole run of one message, said on stdin as the SDKs say theirs."""
+    def messages(self, *prompts: str) -> Run:
+        """A whole conversation, whose messages come on stdin as the SDKs send theirs, all at once."""
         flags = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
         process = LineProcess([str(self.claude), "-p", *flags, *self.arguments], self.folder, self.environment)
         self.started.append(process)
-        process.send({"type": "user", "message": {"role": "user", "content": prompt}})
+        for prompt in prompts:
+            process.send({"type": "user", "message": {"role": "user", "content": prompt}})
         process.close_stdin()
         return Run(process.lines, process.read_to_end(), process.stderr)
 

@@ -6,6 +6,7 @@ follows the tag on its line is the script's argument.
     [[text]]              a fixed reply
     [[think]]             the same after some reasoning
     [[read]] PATH         a call of the program's file reader, then a closing text once its result came back
+    [[ponder]] PATH       the same after some reasoning
     [[write]] PATH        the same with a new file of one line
     [[edit]] PATH         the same with a word of that file (codex only)
     [[shell]] COMMAND     the same with the program's shell
@@ -55,7 +56,7 @@ SLOW_WORDS = 150
 SLOW_INTERVAL = 0.2
 PIECE = 9  # characters per chunk: small enough that a reply and a tool's arguments are both split
 
-SCRIPTS = "text|think|read|write|edit|shell|task|call|parallel|both|ask|unplan|error|once|slow"
+SCRIPTS = "text|think|read|ponder|write|edit|shell|task|call|parallel|both|ask|unplan|error|once|slow"
 TAG = re.compile(rf"\[\[({SCRIPTS})\]\] ?([^\n]*)")
 
 Json = dict[str, Any]
@@ -74,6 +75,7 @@ _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
 )
 _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
     "read": _READERS,
+    "ponder": _READERS,
     "parallel": _READERS,
     "write": (
         ("write_file.path", lambda path: {"path": path, "content": WRITTEN}),
@@ -260,7 +262,8 @@ class ScriptedServer:
             return Reply("", slow=True)
         if request.script in _TOOLS:
             calls = tuple(_calls(request, number))
-            return Reply(REPLY_BEFORE_TOOL, calls=calls) if calls else Reply(REPLY_AFTER_TOOL)
+            reasoning = REASONING if request.script == "ponder" else ""
+            return Reply(REPLY_BEFORE_TOOL, reasoning, calls) if calls else Reply(REPLY_AFTER_TOOL)
         if request.script == "unplan":
             step = sum(len(message.get("results") or ()) for message in request.messages)
             return Reply(REPLY_BEFORE_TOOL, calls=_unplanned(request)[step : step + 1])

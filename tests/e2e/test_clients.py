@@ -26,7 +26,7 @@ DENIAL = "Not today, says the test."
 ENDLESS_COMMAND = "tail -f hello.txt"  # qwen refuses a bare `sleep`
 
 
-@scenario("one prompt", (*SDKS, *BEFORE), basic=True, brief=True, older=(*SDKS, *BEFORE))
+@scenario("one prompt", (*SDKS, *BEFORE), basic=True, brief=True, older=BEFORE)
 def test_one_prompt_has_one_reply_and_one_result(client: SdkClient, place: Place) -> None:
     turn = client.connect(place, once="[[text]] hi").finish()
     assert turn.kinds == ["init", "text", "result", "end"]
@@ -46,7 +46,7 @@ def test_partial_messages_add_up_to_the_reply(client: SdkClient, place: Place) -
     assert turn.kinds[-2:] == ["result", "end"]
 
 
-@scenario("error", (*SDKS, *BEFORE), brief=True, older=[PYTHON_OLDEST])
+@scenario("error", (*SDKS, *BEFORE), brief=True)
 def test_a_refusal_of_the_models_service_is_the_clients_exception(client: SdkClient, place: Place) -> None:
     turn = client.connect(place, once="[[error]] 401").finish()
     assert ERROR_MESSAGE in turn.texts[-1]
@@ -78,7 +78,7 @@ def test_three_turns_are_one_conversation(
     assert "the first words" in remembered and shown[:11] in remembered and "the last words" in remembered
 
 
-@scenario("interrupt, then another turn", (*SDKS, *BEFORE), older=[PYTHON_OLDEST], dialog=True)
+@scenario("interrupt, then another turn", (*SDKS, *BEFORE), passed=True, dialog=True)
 def test_an_interrupted_turn_ends_and_another_can_follow(
     client: SdkClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -172,7 +172,7 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(client: SdkClient, cli: Cli
     assert accepted.result["text"] == REPLY_AFTER_TOOL
 
 
-@scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, older=SDKS, dialog=True)
+@scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, passed=True, dialog=True)
 def test_an_allowed_command_runs(client: SdkClient, place: Place) -> None:
     conversation = client.connect(place, asks=True)
     begin = len(conversation.lines)
@@ -228,7 +228,7 @@ def test_a_client_that_leaves_ends_its_claude_at_once(client: SdkClient, place: 
     assert place.processes_left() == {}
 
 
-@scenario("leaves in mid-reply", [PYTHON, PYTHON_OLDEST], older=[PYTHON_OLDEST])
+@scenario("leaves in mid-reply", [PYTHON, PYTHON_OLDEST])
 def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
     client: SdkClient, place: Place, service: ScriptedServer
 ) -> None:
@@ -268,7 +268,7 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(client: AcpClient, cli: 
     assert prompt.stop_reason == "end_turn"
 
 
-@scenario("permission: allowed", ACPS, asks=True, older=ACPS, dialog=True)
+@scenario("permission: allowed", ACPS, asks=True, dialog=True)
 def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
     editor.open()
@@ -295,7 +295,7 @@ def test_an_editor_rejects_a_command(client: AcpClient, place: Place) -> None:
     assert (prompt.stop_reason is None) is client.denial_fails
 
 
-@scenario("session/cancel, then another prompt", ACPS, older=ACPS, dialog=True)
+@scenario("session/cancel, then another prompt", ACPS, dialog=True)
 def test_an_editor_cancels_a_reply_and_goes_on(client: AcpClient, place: Place, service: ScriptedServer) -> None:
     editor = client.connect(place)
     editor.open()

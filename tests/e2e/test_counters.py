@@ -59,7 +59,7 @@ def test_each_counts_what_the_results_say(frontend: Frontend, vendor: Vendor, he
 
 @pytest.mark.parametrize("vendor", parameters(PI, CODEX), indirect=True)
 def test_a_conversation_in_one_process_is_counted_too(frontend: Frontend, hello: Path) -> None:
-    run = frontend.message("[[text]]")
+    run = frontend.messages("[[text]]")
     assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, total([run.result]))
 
 
