@@ -14,11 +14,13 @@ drop-in itself when a forked drop-in starts it. Tests of the start of a host ask
 
 import asyncio
 import atexit
+import contextvars
 import ctypes
 import fcntl
 import gc
 import importlib
 import importlib.machinery
+import importlib.util
 import inspect
 import os
 import pkgutil
@@ -29,6 +31,7 @@ import subprocess
 import sys
 import termios
 import threading
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -55,7 +58,7 @@ class Request(NamedTuple):
     new_session: bool = False
     terminal: bool = False  # stdin is the terminal of the new session
     closed: tuple[int, ...] = ()  # descriptors that it does not have
-    host: bool = False  # it is the host of a background session, and not the drop-in
+    module: str = ""  # what it runs in the place of the drop-in
 
 
 class Forked(subprocess.Popen[bytes]):
@@ -156,7 +159,7 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
         if not can_fork or (fork and threading.active_count() > 1):
             return spawn_really(folder, held, listening, environment, stdin)
         log = start._stderr(os.path.join(folder, registry.STDERR))
-        request = Request((folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, host=True)
+        request = Request((folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, module=HOST)
         try:
             return (fork or server("").fork)(request, [stdin, log, log, held.descriptor, listening.fileno()])
         finally:
@@ -174,11 +177,12 @@ def _can_fork_host(environment: Mapping[str, str]) -> bool:
     return same and possible and asyncio._get_running_loop() is None
 
 
-def _fork_host_here(request: Request, files: Sequence[int]) -> int:
+def _fork_here(request: Request, files: Sequence[int]) -> int:
     """Fork this process, which is a fork itself: the parent of the host is the process that really starts it."""
     from shim.channels import early_signals
 
-    before = signal.pthread_sigmask(signal.SIG_SETMASK, HOST_BLOCKED)
+    every = signal.valid_signals()
+    before = signal.pthread_sigmask(signal.SIG_SETMASK, every)
     pid = os.fork()
     if pid:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -188,13 +192,90 @@ def _fork_host_here(request: Request, files: Sequence[int]) -> int:
         atexit._clear()
         early_signals.heard.clear()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
+        for number in every:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        status = _run_request(_become(request, files))
+        become = _become(request, files)
+        signal.pthread_sigmask(signal.SIG_SETMASK, HOST_BLOCKED if request.module == HOST else ())
+        status = contextvars.Context().run(_run_request, become)
     finally:
         _leave(status)
     raise AssertionError
+
+
+# -- programs of ours that a fork starts -----------------------------------------------------------------------------
+
+# What `python -m MODULE` starts inside of the drop-in: `shim run` and `shim replay --check` start the drop-in, which
+# starts the programs of the vendor demo and of a recording.
+HOST = "shim.bridge.host"
+RUNNABLE = ("shim", "shim.commands.turn.demo_child", "shim.recording.replay")
+
+
+class ForkedHere(subprocess.Popen[bytes]):
+    """A child that is a fork of this process, which is a fork itself; any other program is started really."""
+
+    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
+        names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
+        environment = os.environ if names["env"] is None else names["env"]
+        if not _is_runnable(args, environment):
+            super()._execute_child(args, *rest)  # type: ignore[misc]
+            return
+        request = Request(
+            arguments=tuple(args[4:]),
+            environment=dict(environment),
+            cwd=os.fspath(names["cwd"] or os.getcwd()),
+            new_session=bool(names["start_new_session"]),
+            module=args[3],
+        )
+        files = [names[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        self.pid = _fork_here(request, [own if file == -1 else file for own, file in enumerate(files)])
+        self._child_created = True
+        pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+def _is_runnable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return whether a command starts a program of ours in this Python, and a fork of this process can stand for it.
+
+    Only its main thread forks. Other threads wait at that moment, and hold no lock that the fork needs.
+    """
+    ours = len(command) > 3 and command[0] == sys.executable and command[1:3] == ["-I", "-m"] and command[3] in RUNNABLE
+    python = {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+    same = all(os.environ.get(name) == value for name, value in python.items())
+    return ours and same and threading.current_thread() is threading.main_thread()
+
+
+def _use_forks_here() -> None:
+    """Fork programs of ours that this process starts."""
+    from shim.commands.cast import check
+    from shim.commands.turn import live
+    from shim.process import spawn
+
+    substitute = types.SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHere})
+    for module in (check, live):
+        module.subprocess = substitute  # type: ignore[attr-defined, assignment]
+    for name in ("_start", "_start_by_subprocess"):
+        setattr(spawn, name, _forking_start(getattr(spawn, name)))
+
+
+def _forking_start(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `spawn._start` that forks programs of ours."""
+
+    def forking(command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool) -> Any:
+        if not _is_runnable(command, environment):
+            return start(command, environment, cwd, feed=feed)
+        return ForkedHere(
+            list(command),
+            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            cwd=cwd,
+            start_new_session=True,
+        )
+
+    return forking
 
 
 # -- the server ------------------------------------------------------------------------------------------------------
@@ -214,7 +295,7 @@ def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
         while len(data) < int.from_bytes(size, "big"):
             data += asked.recv(int.from_bytes(size, "big") - len(data))
         request = Request(*eval(data))
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, HOST_BLOCKED if request.host else ())
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HOST_BLOCKED if request.module == HOST else ())
         pid = _clone()
         if not pid:
             asked.close()
@@ -245,7 +326,8 @@ def _prepare_shim() -> None:
 
     made = typer.main.get_command(app)
     typer.main.get_command = lambda asked: made  # nor makes the parser of all commands
-    use_forked_hosts(_fork_host_here)
+    use_forked_hosts(_fork_here)
+    _use_forks_here()
 
 
 def _prepare_stand_in() -> None:
@@ -342,9 +424,17 @@ def _leave(status: int) -> None:
 
 
 def _run_request(request: Request) -> int:
-    """Run the drop-in or a host; its exit status."""
-    main, module = (_run_host, "shim.bridge.host.__main__") if request.host else (_run_shim, "shim.__main__")
-    return _run(main, str(sys.modules[module].__file__), request.arguments)
+    """Run the drop-in, a host or another program of ours; its exit status."""
+    if request.module == HOST:
+        return _run(_run_host, str(sys.modules[f"{HOST}.__main__"].__file__), request.arguments)
+    if request.module in ("", "shim"):
+        return _run(_run_shim, str(sys.modules["shim.__main__"].__file__), request.arguments)
+    specification = importlib.util.find_spec(request.module)
+    assert specification is not None and isinstance(specification.loader, importlib.machinery.SourceFileLoader)
+    program = str(specification.origin)
+    code = specification.loader.get_code(request.module)
+    assert code is not None
+    return _run(lambda: exec(code, {"__name__": "__main__", "__file__": program}), program, request.arguments)
 
 
 def _main(descriptor: int, program: str) -> int:

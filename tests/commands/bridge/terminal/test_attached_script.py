@@ -26,11 +26,14 @@ SECOND = [["hear", "second"], ["out", ndjson(says("World."), result("World."))]]
 def shim(hosts):
     """Run `shim WORDS` with some lines on stdin."""
 
-    def run(*words, said=""):
-        return subprocess.run(
-            [*SHIM, *words], input=said, capture_output=True, text=True, env=hosts.environment, cwd=hosts.cwd,
-            timeout=2 * PATIENCE, check=False,
-        )  # fmt: skip
+    def run(*words, said="", stdin=subprocess.PIPE):
+        pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with start_shim(words, env=hosts.environment, cwd=hosts.cwd, text=True, **pipes) as process:
+            try:
+                stdout, stderr = process.communicate(said or None, timeout=2 * PATIENCE)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
 
     return run
 
@@ -117,16 +120,13 @@ def test_nothing_on_stdin_shows_the_session_and_leaves(session, hosts, shim):
 
 @pytest.mark.parametrize("words", [("claude", "attach"), ("bridge", "attach")])
 @pytest.mark.parametrize("said", ["second\n", None])
-def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, tmp_path, words, said):
+def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tmp_path, words, said):
     one = session(["hear", "go"], TURN, *SECOND)
     done(hosts, one)
     path = tmp_path / "lines"
     path.write_text(said or "")
     with open(path if said else os.devnull) as lines:
-        ended = subprocess.run(
-            [*SHIM, *words, one.id], stdin=lines, capture_output=True, text=True, env=hosts.environment,
-            cwd=hosts.cwd, timeout=2 * PATIENCE, check=False,
-        )  # fmt: skip
+        ended = shim(*words, one.id, stdin=lines)
     assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout
     with hosts.link(one) as link:
         while said and until(link, "line")["line"].get("result") != "World.":
