@@ -500,7 +500,7 @@ def test_a_real_claude_that_answers_keeps_its_session_to_itself(several):
 
 def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several):
     gate = several.box.gate()
-    several.box.fake(["out", ndjson(hello("session of ant"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant")
+    several.box.fake(["out", ndjson(hello("ants session"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant")
     later = several.box.gate()
     several.box.fake(
         ["out", ndjson(hello("b-1"), say("I am bee."))], ["wait", later.path], ["out", ndjson(BYE)], name="bee"
@@ -508,7 +508,7 @@ def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several
     with several.box.running(*ASK) as running:
         gate.open()
         said = running.read_until(b"I am bee.")
-        assert b"session of ant" not in said and b'"vendor":"bee"' in said and b'"type":"result"' not in said
+        assert b"ants session" not in said and b'"vendor":"bee"' in said and b'"type":"result"' not in said
         later.open()
         assert running.finish().status == 0
 
