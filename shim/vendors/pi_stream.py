@@ -34,6 +34,7 @@ UNREAD = (
 )
 WILL_RETRY = b'"willRetry":'  # at the end of an `agent_end`, said by versions since 0.75.4
 RESULT = b'{"type":"message_end","message":{"role":"toolResult"'
+RECEIVED = "Received arguments:\n"  # what the model sent stands after this
 REPETITION = b',"partial":'  # cumulative generations: from here on the line says the message again
 LONG = 1024  # bytes of a line that are worth cutting it
 DIALOG = "extension_ui_request"
@@ -63,6 +64,7 @@ class PiTranslator(Translator):
         self._compaction_error = ""
         self._last: dict[str, Any] | None = None
         self._begun = self._handled = False
+        self._malformed: dict[str, str] = {}  # ids of calls → what the model sent in the place of arguments
         self._executed: dict[str, int] = {}  # ids of calls → results whose message has not come
 
     def begin(self, turn: Turn) -> None:
@@ -161,6 +163,7 @@ class PiTranslator(Translator):
             return
         self._begun = True
         self._executed.clear()
+        self._malformed.clear()
         self.turn.unsettle()
         self._give_up()
         self._forget()
@@ -255,10 +258,25 @@ class PiTranslator(Translator):
 
     def _call(self, call: dict[str, Any], source: str) -> None:
         """Announce a call: pi names each in its reply, and again when it runs."""
-        name, arguments = translate(TOOLS, call["name"], call.get("arguments"))
+        name, arguments = translate(TOOLS, call["name"], self._arguments(call))
         if call["name"] in TOOLS:
             arguments = absolute(arguments, self._cwd)
         self.turn.tool_use(call.get("id"), name, arguments, source=source)
+
+    def _arguments(self, call: dict[str, Any]) -> object:
+        """Return a call's arguments. For arguments that are not JSON pi (since 1.6) has `{}` and says why.
+
+        What the model sent is in the reason only, and nowhere when the call "runs", which is an error at once.
+        """
+        identity, reason = read_id(call.get("id")), call.get("argumentsError")
+        if isinstance(reason, str) and not call.get("arguments"):
+            if len(self._malformed) < OPEN_CALLS:
+                self._malformed[identity] = reason.partition(RECEIVED)[2] or reason
+        elif call.get("type") == "toolCall":
+            self._malformed.pop(identity, None)  # another call with the same id
+        if not call.get("arguments") and identity in self._malformed:
+            return self._malformed[identity]
+        return call.get("arguments")
 
     def on_tool_execution_start(self, event: Event) -> None:
         call = {"id": event.get("toolCallId"), "name": event["toolName"], "arguments": event.get("args")}

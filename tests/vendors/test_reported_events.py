@@ -499,3 +499,49 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 def test_what_a_server_of_cursor_returned_has_claudes_blocks(kind, result, content):
     lines = cursor(cursor_call("started", kind=kind), cursor_call("completed", result, kind=kind))
     assert results(lines) == [("c1", content, False)]
+
+
+# -- pi ---------------------------------------------------------------------------------------------------------------
+
+
+def pi_reply(*content, reason):
+    usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "cost": {"total": 0}}
+    message = {"role": "assistant", "model": "m", "content": list(content), "stopReason": reason, "usage": usage}
+    started = {"type": "message_start", "message": {"role": "assistant", "model": "m", "content": []}}
+    calls = [block for block in content if block["type"] == "toolCall"]
+    updates = [
+        {"type": "message_update", "assistantMessageEvent": {"type": "toolcall_end", "toolCall": call}}
+        for call in calls
+    ]
+    return [started, *updates, {"type": "message_end", "message": message}]
+
+
+def pi_run(call, identity, args, text, failed):
+    start = {"type": "tool_execution_start", "toolCallId": identity, "toolName": call["name"], "args": args}
+    result = {"content": [{"type": "text", "text": text}]}
+    end = {"type": "tool_execution_end", "toolCallId": identity, "toolName": call["name"], "result": result}
+    return [start, end | {"isError": failed}]
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_call_of_pi_whose_arguments_are_no_json_shows_what_the_model_sent(partial):
+    sent = '{"command": "ls'
+    reason = f"Unterminated string\n\nReceived arguments:\n{sent}"
+    bad = {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}, "argumentsError": reason}
+    good = {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}
+    events = [
+        {"type": "session", "id": "s", "cwd": "/w"},
+        *pi_reply(bad, reason="toolUse"),
+        *pi_run(bad, "c1", {}, 'Invalid arguments for tool "bash"', True),
+        *pi_reply(good, reason="toolUse"),
+        *pi_run(good, "c1", {"command": "ls"}, "a", False),
+        *pi_reply({"type": "text", "text": "Done."}, reason="stop"),
+        {"type": "agent_end", "messages": []},
+    ]
+    lines = lines_of(vendor("pi"), *events, partial=partial)
+    calls = [block["input"] for _, block in blocks(lines, "tool_use")]
+    assert calls == [{"raw": sent}, {"command": "ls"}]
+    assert [(content, failed) for _, content, failed in results(lines)] == [
+        ('Invalid arguments for tool "bash"', True),
+        ("a", False),
+    ]
