@@ -4,17 +4,35 @@ Claude's stream has whole lines for a nested agent and no fragments. Fragments a
 complete, and a block that a vendor streams and then prints whole is written once.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from shim.core.claude.usage import NO_USAGE, Usage
-
-if TYPE_CHECKING:
-    from shim.profiles.run.engine import Engine
+from shim.core.reading.account import Account
+from shim.core.turn.turn import Turn
 
 AGENTS = 100  # nested agents with an open block; beyond that the oldest block is written
 BLOCK_CHARACTERS = 1024 * 1024  # of an open block; a longer one is written in several lines
 WRITTEN_BLOCKS = 200  # that are compared with a repetition
 CALLS = 1000  # open calls of nested agents whose names are kept for a denial
+
+
+class Translating(Protocol):
+    """What is needed of the engine that reads the events."""
+
+    turn: Turn
+    usage_means: ClassVar[str]
+
+    @property
+    def account(self) -> Account: ...
+
+    def translate(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
+        """Return a call in Claude's words."""
+
+    def hidden(self, name: Any) -> bool:
+        """Return whether calls of a tool are left out of the stream."""
+
+    def denied(self, own: Any, name: Any, arguments: Any) -> None:
+        """A call of the main agent was refused."""
 
 
 class _Block:
@@ -30,7 +48,7 @@ class _Block:
 class NestedEvents:
     """The open blocks and calls of all nested agents of one turn, by the call that runs each agent."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Translating) -> None:
         self._engine = engine
         self._open: dict[str, _Block] = {}
         self._written: dict[tuple[str, str, Any], str] = {}  # (parent, kind, key) → the text of a complete block
