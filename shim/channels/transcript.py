@@ -19,6 +19,7 @@ from shim.channels.transcript_lines import (
     Usages,
     folder_name,
     last_uuid,
+    list_message_uuids,
     list_user_uuids,
     messages,
     title,
@@ -42,13 +43,22 @@ MAX_RESUMED_BYTES = 16 * 1024 * 1024  # of the end of a transcript, in which a r
 
 def read_user_uuids(path: str) -> list[str]:
     """Return the ids of the user's messages in a transcript; none if it cannot be read."""
+    return list_user_uuids(_read_end(path))
+
+
+def read_message_uuids(path: str) -> list[str]:
+    """Return the ids of all messages in a transcript, in their order; none if it cannot be read."""
+    return list_message_uuids(_read_end(path))
+
+
+def _read_end(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - MAX_RESUMED_BYTES))
-            return list_user_uuids(file.read(MAX_RESUMED_BYTES))
+            return file.read(MAX_RESUMED_BYTES)
     except OSError:
-        return []
+        return b""
 
 
 class Transcript:
@@ -88,17 +98,16 @@ class Transcript:
 
         The file is made with its first line. A file that we made earlier is continued.
         """
-        canonical = parse_uuid(session_id)
-        if self._name is not None or canonical is None:
+        if self._name is not None or parse_uuid(session_id) is None:
             return
-        self._name = f"{canonical}.jsonl"
+        self._name = f"{session_id}.jsonl"
         self._constant = (
             b',"isSidechain":false,"shim":true,"userType":"external","entrypoint":'
             + dump(self._entrypoint[:ENTRYPOINT_CHARACTERS])
             + b',"cwd":'
             + dump(self._cwd if self._clean is None else self._clean(self._cwd))
             + b',"sessionId":'
-            + dump(canonical)
+            + dump(session_id)
             + b',"version":'
             + dump(self._version)
             + b',"timestamp":"'

@@ -140,7 +140,16 @@ def _hash(numbers: list[int]) -> str:
 
 def list_user_uuids(data: bytes) -> list[str]:
     """Return the ids of the user's lines in a part of a transcript."""
-    lines = (line for line in data.split(b"\n") if b'"type":"user"' in line and line.endswith(b'"}'))
+    return _list_uuids(data, (b'"type":"user"',))
+
+
+def list_message_uuids(data: bytes) -> list[str]:
+    """Return the ids of the user's and the model's lines in a part of a transcript."""
+    return _list_uuids(data, (b'"type":"user"', b'"type":"assistant"'))
+
+
+def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
+    lines = (line for line in data.split(b"\n") if line.endswith(b'"}') and any(kind in line for kind in kinds))
     return [line[line.rfind(b'"uuid":"') + 8 : -2].decode("utf-8", "replace") for line in lines]
 
 

@@ -17,6 +17,7 @@ from shim.conversation.fallback.choice import REPLAY, Choice, choose
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
     can_change_mode,
+    check_resume_point,
     check_session,
     checked,
     driven,
@@ -34,7 +35,7 @@ from shim.core.dialects import DIALECTS
 from shim.core.errors import PASSED_OVER, FrontendError, ShimError
 from shim.core.policy.policy import BYPASS
 from shim.core.policy.sources import Settled
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.vendor.routing import routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
@@ -215,12 +216,21 @@ class Start:
         if self.listing.several or not self.vendor.passthrough:
             replayed = self.recordings is not None and self.recordings.knows(self.invocation.session.resume or "")
             check_session(self.invocation.session, self.vendor, self.resumed, self.environment, replayed=replayed)
+            check_resume_point(self.invocation.session, self.vendor, self._load_resumed_uuids)
         model = model_told(self.invocation.model or "", self.vendor, self.settings)
         for warning in self.vendor.unheeded(self.invocation.with_flags(model=model)):
             tell(warning)
         launcher = self._launcher(*fresh_identity())
         launcher.find()
         return launcher
+
+    def _load_resumed_uuids(self) -> list[str]:
+        """Return the ids of the messages of the session that is resumed; none if it has no transcript."""
+        from shim.channels.transcript import Transcript, read_message_uuids
+
+        if self.resumed is None:
+            return []
+        return read_message_uuids(Transcript(self.environment, self.resumed.cwd, "").path(self.resumed_id or ""))
 
     def _run(self, signals: "Signals", ends: "Ends | None") -> int:
         launcher, skipped = self._prepared(), [one.fact() for one in self.listing.skipped]
@@ -339,7 +349,7 @@ class Start:
             self.invocation,
             serving(vendor, name=name, listens=self._listens(vendor)),
             self.settings,
-            session_id=self.invocation.session.session_id or parse_uuid(resumed or "") or fresh,
+            session_id=self.invocation.session.session_id or check_uuid(resumed or "") or fresh,
             cwd=self.cwd,
             environment=self.environment,
             mode=self.mode,

@@ -1,16 +1,16 @@
 """What an invocation means together with the environment and the settings: mode, terminator, recordings."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from shim.channels.raw_output import tell
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import LEVELS, level
-from shim.core.errors import ArgumentError, FrontendError, ModeError, UnknownSessionError
+from shim.core.errors import ArgumentError, FrontendError, ModeError, UnknownMessageError, UnknownSessionError
 from shim.core.policy.policy import BYPASS, MODES, permission_mode
 from shim.core.policy.sources import Settled
 from shim.core.reading.account import printable
-from shim.core.reading.ids import vendor_id
+from shim.core.reading.ids import parse_uuid, vendor_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.core.vendor.routing import PLAYS, check_model
 from shim.core.vendor.vendor import Vendor
@@ -174,7 +174,11 @@ def going_on(
         return None, None
     from shim.state import store
 
-    return (named, store.look_up(named, environment)) if named else store.last(cwd, environment, vendor) or (None, None)
+    found = (named, store.look_up(named, environment)) if named else store.last(cwd, environment, vendor)
+    if found is None:
+        return None, None
+    session_id, session = found
+    return (session.shown or session_id, session) if session is not None else found
 
 
 def check_session(
@@ -199,5 +203,41 @@ def check_session(
 
     if session.resume and known is None and store.available(environment):
         raise UnknownSessionError(session.resume)
+    if _replaces_itself(session):
+        return
     if session.session_id and store.look_up(session.session_id, environment):
         raise ArgumentError(f"Error: Session ID {session.session_id} is already in use.")
+
+
+def _replaces_itself(session: SessionFlags) -> bool:
+    """Return whether a copy of a session gets the id of the session: from then on the id means the copy."""
+    return session.fork_session and parse_uuid(session.session_id or "") == parse_uuid(session.resume or "")
+
+
+def check_resume_point(session: SessionFlags, vendor: Vendor, load_uuids: Callable[[], list[str]]) -> None:
+    """Refuse to resume a session at another message than its last one.
+
+    No vendor but the real claude can leave out what came after a message. `load_uuids` returns the ids of the messages
+    in the session's transcript, in their order.
+    """
+    if session.resume_session_at is None:
+        return
+    if session.resume_drops_turn is not None:
+        raise FrontendError(
+            f"Resume rejected by --resume-drops-turn: {vendor.name} cannot drop a turn of a session",
+            hint="resume without it, or start a new session",
+        )
+    uuids = load_uuids()
+    if not uuids:
+        raise FrontendError(
+            f"--resume-session-at is refused: there is no transcript of the session, and {vendor.name} resumes its end",
+            hint="resume without it, and keep transcripts = true in config.toml",
+        )
+    if session.resume_session_at not in uuids:
+        raise UnknownMessageError(session.resume_session_at)
+    if session.resume_session_at != uuids[-1]:
+        raise FrontendError(
+            f"--resume-session-at is refused: {vendor.name} can only resume the end of a session, and other messages "
+            "come after this one",
+            hint="resume without it, or start a new session",
+        )

@@ -65,7 +65,7 @@ def _in_session(call: Call, invocation: Invocation) -> tuple[Invocation, str]:
         tell(f"{call.vendor or 'yume-cli'}: the session is not known here; a new one begins, {_UNREAD}\n")
         name = call.session
         identity = known_as(name) if name else ""
-    shown = "" if parse_uuid(name) else name
+    shown = "" if parse_uuid(name) == name else name
     if not (session is None and call.history) and (call.resume or session is not None):
         return invocation.with_flags(resume=identity), shown
     return invocation.with_flags(session_id=identity or None), shown

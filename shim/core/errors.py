@@ -126,3 +126,10 @@ class UnknownSessionError(FrontendError):
                 f'claude -p --resume <session-id|title>. Provided value "{given}" is not a UUID and does not match '
                 "any session title."
             )
+
+
+class UnknownMessageError(UnknownSessionError):
+    """A session was to be resumed at a message that it does not have. The text is Claude's."""
+
+    def __init__(self, uuid: str) -> None:
+        FrontendError.__init__(self, f"No message found with message.uuid of: {printable(uuid)}")

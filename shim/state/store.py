@@ -32,7 +32,7 @@ class Session(NamedTuple):
 
     `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one. `used` is all that it had
     used, where the vendor counts that and not each turn. `created` and `updated` are seconds since 1970; `updated` is 0
-    before it is kept.
+    before it is kept. `shown` is Claude's id as the frontend spelled it, "" for lower case.
     """
 
     vendor: str
@@ -42,6 +42,7 @@ class Session(NamedTuple):
     created: float = 0.0
     used: Usage = NO_USAGE
     updated: float = 0.0
+    shown: str = ""
 
     @property
     def thread(self) -> Thread:
@@ -88,7 +89,8 @@ def remember(session_id: str, session: Session, environment: Mapping[str, str]) 
     directory, now = _directory(environment), time.time()
     known = None if session.created else _read(directory, canonical)
     created = session.created or (known and known.created) or now
-    record = session._replace(created=created, updated=now, cwd=_told(session.cwd))._asdict()
+    shown = "" if session_id == canonical else session_id
+    record = session._replace(created=created, updated=now, cwd=_told(session.cwd), shown=shown)._asdict()
     kept = write_file(directory, canonical + _SUFFIX, dump(record))
     if os.getpid() % PRUNE_EVERY == 0:
         prune(directory)
@@ -119,6 +121,7 @@ def _parse(data: bytes) -> Session | None:
             float(record.get("created", 0.0)),
             known_usage(record.get("used")),
             float(record.get("updated", 0.0)),
+            str(record.get("shown", "")),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None

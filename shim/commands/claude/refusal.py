@@ -20,7 +20,7 @@ from shim.core.claude.pen import TERMINATORS
 from shim.core.dialects import Dialect, dialect_called
 from shim.core.errors import ArgumentError, FrontendError, PromiseError, ShimError, UnknownSessionError, VendorError
 from shim.core.reading.account import printable
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import bare
 from shim.core.turn.terms import SessionTerms, Terms, VendorTerms
@@ -126,7 +126,7 @@ def refuse(
     distrust = error.distrust if isinstance(error, PromiseError) else ""
     terms = Terms(
         vendor=VendorTerms(error.vendor or "none", unattended=bool(distrust), unattended_reason=distrust),
-        session=SessionTerms(fresh, invocation.session.session_id or parse_uuid(invocation.session.resume or "")),
+        session=SessionTerms(fresh, invocation.session.session_id or check_uuid(invocation.session.resume or "")),
         model=None if unsaid else asked,
         model_asked=asked if unsaid else None,
         cwd=working_directory(),

@@ -60,7 +60,7 @@ def _start(call: Call, installed: Mapping[str, str], arguments: Sequence[str]) -
         refused = invocation.with_flags(session_id=known_as(name) if name else None)
     except FrontendError:  # it is raised again below, where it ends in a result
         name, refused = "", invocation
-    shown, session = name if parse_uuid(name) is None else "", refused.session.session_id
+    shown, session = name if parse_uuid(name) != name else "", refused.session.session_id
 
     def start() -> "Start":
         if call.misspelled:

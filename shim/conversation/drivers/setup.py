@@ -12,6 +12,7 @@ from shim.core.policy.place import Place
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import read_rules
 from shim.core.policy.sources import Settled
+from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import VersionCheck
@@ -165,6 +166,11 @@ class Standing:
             invocation = invocation.with_flags(session_id=None)
         elif told and not (self.resume or invocation.session.session_id or self.forks):
             invocation = invocation.with_flags(session_id=fresh)
+        if not vendor.passthrough and invocation.session.session_id:  # vendors compare ids as text
+            chosen: str | None = parse_uuid(invocation.session.session_id) or invocation.session.session_id
+            if self.forks and chosen == parse_uuid(invocation.session.resume or ""):
+                chosen = None  # the vendor has a session of this id already, and gives the copy another one
+            invocation = invocation.with_flags(session_id=chosen)
         if vendor.sessions.given_id:
             self.given = invocation.session.session_id or (self.given if self.resume else None)
         return invocation

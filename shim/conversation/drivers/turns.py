@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shim.channels.raw_output import tell
 from shim.conversation.drivers.setup import AnswerSchema, Setup, Standing
 from shim.core.claude.facts import Facts
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import Keep
 from shim.core.turn.terms import NO_THREAD, LimitTerms, Pen, SessionTerms, Terms, VendorTerms
 from shim.core.vendor.pump import Pump
@@ -163,7 +163,7 @@ class Turns:
         ours = ours or bool(self._facts.rules.state_events)  # whose first line is said before the vendor's first event
         if ours and not self._setup.vendor.passthrough:
             return self._facts.rules.session_id
-        return invocation.session.session_id or parse_uuid(invocation.session.resume or "")
+        return invocation.session.session_id or check_uuid(invocation.session.resume or "")
 
     # -- a turn has ended ----------------------------------------------------------------------------------
 

@@ -14,6 +14,11 @@ def parse_uuid(text: str) -> str | None:
     return text
 
 
+def check_uuid(text: str) -> str | None:
+    """Return `text` as it is if it is a UUID in upper or lower case, or None."""
+    return text if parse_uuid(text) is not None else None
+
+
 def short_id(session: str) -> str:
     """What a person calls a session: the beginning of its UUID."""
     return session[:_SHORT]

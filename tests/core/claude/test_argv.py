@@ -463,7 +463,7 @@ def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
     assert said("-d", "api", "-w", "tree") == {"other": (("--debug", "api"), ("--worktree", "tree"))}
 
 
-@pytest.mark.parametrize("words", [["--resume", ID], ["--resume=" + ID], ["-r", ID], ["-r" + ID.upper()]])
+@pytest.mark.parametrize("words", [["--resume", ID], ["--resume=" + ID], ["-r", ID], ["-r" + ID]])
 def test_resume_is_read_in_each_of_its_forms(words: list[str]) -> None:
     """F5"""
     assert said(*words, "-p", "hi") == {"resume": ID, "print_mode": True, "prompt": "hi"}
@@ -708,8 +708,9 @@ def test_errors_say_whose_fault_it_is_and_carry_a_hint() -> None:
 # -- session ids ---------------------------------------------------------------------------------------------
 
 
-def test_a_session_id_is_made_canonical() -> None:
-    assert parse(["--session-id", ID.upper()]).session.session_id == ID
+def test_a_session_id_is_kept_as_it_was_typed() -> None:
+    assert parse(["--session-id", ID.upper()]).session.session_id == ID.upper()
+    assert parse(["--resume", f" {ID.upper()} "]).session.resume == ID.upper()
 
 
 @pytest.mark.parametrize(

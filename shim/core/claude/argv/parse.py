@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, dialect_called
 from shim.core.errors import FrontendError, meant
-from shim.core.reading.ids import parse_uuid
+from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import Any
 
 # Field of the Invocation or of a group of it → the flag, spelled as in Claude's own help. The spelling is the grammar:
@@ -128,8 +128,8 @@ def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
     if set(fields.get("tools", ())) == {"default"}:
         del fields["tools"]
     given_id, resume = fields.get("session_id"), fields.get("resume")
-    fields["session_id"] = given_id if fields.get("background") else parse_uuid(given_id or "")
-    fields["resume"] = parse_uuid(resume or "") or resume
+    fields["session_id"] = given_id if fields.get("background") else check_uuid(given_id or "")
+    fields["resume"] = check_uuid((resume or "").strip()) or resume
     if not prompt:
         fields["swallowed"] = reader.swallowed
     invocation = Invocation(prompt).with_flags(**fields)
@@ -375,6 +375,10 @@ def _check_together(invocation: Invocation, given_id: str | None) -> None:
     streams_out = invocation.streams.output_format == "stream-json"
     if given_id is not None and resumes and not invocation.session.fork_session:
         raise FrontendError("Error: --session-id with --continue or --resume also needs --fork-session.")
+    if invocation.session.resume_drops_turn is not None and invocation.session.resume_session_at is None:
+        raise FrontendError("Error: --resume-drops-turn requires --resume-session-at")
+    if invocation.session.resume_session_at is not None and invocation.session.resume is None:
+        raise FrontendError("Error: --resume-session-at requires --resume")
     if given_id is not None and invocation.session.session_id is None:
         hint = "a UUID is 32 hexadecimal digits in groups of 8-4-4-4-12"
         raise FrontendError("Error: Invalid session ID. Must be a valid UUID.", hint)

@@ -1,0 +1,97 @@
+"""Session ids as they are typed, and messages at which a session is resumed, measured with claude 2.1.329."""
+
+import pytest
+from box import ASK
+
+from tests.commands.claude.test_dropin import refused
+from tests.conversation.test_conversation import CONVERSE, IDLE, results, stdin, user
+
+UPPER = "ABCDEF12-3456-4789-8ABC-DEF123456789"
+LOWER = UPPER.lower()
+OTHER = "11111111-2222-4333-8444-555555555555"
+NOBODY = "99999999-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def run(box):
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["record", str(box.recording)], ["out", IDLE])}
+    return lambda *flags: box.claude(*CONVERSE, *flags, stdin=stdin(user("hi")), **environment)
+
+
+def transcripts(box):
+    return {path.name: path.read_text() for path in box.path.rglob("*.jsonl") if "projects" in path.parts}
+
+
+@pytest.mark.parametrize("typed", [UPPER, LOWER])
+def test_a_session_id_is_kept_as_it_was_typed(box, run, typed):
+    done = run("--session-id", typed)
+    assert done.status == 0, done.stderr
+    assert {line["session_id"] for line in done.lines} == {typed}
+    ((name, text),) = transcripts(box).items()
+    assert name == f"{typed}.jsonl" and f'"sessionId":"{typed}"' in text
+
+
+@pytest.mark.parametrize("typed", [UPPER, LOWER, f" {UPPER} ", f"\t{LOWER}\n"])
+def test_a_session_is_resumed_in_either_case_and_with_white_space_around_its_id(box, run, typed):
+    run("--session-id", UPPER)
+    again = run("--resume", typed)
+    assert (again.status, again.init["session_id"]) == (0, UPPER), again.stderr
+    assert list(transcripts(box)) == [f"{UPPER}.jsonl"]
+    assert run("--continue").init["session_id"] == UPPER
+
+
+def test_a_used_session_id_is_refused_in_either_case(box, run):
+    run("--session-id", UPPER)
+    assert "is already in use" in run("--session-id", LOWER).stderr
+
+
+@pytest.mark.parametrize("typed", [LOWER, OTHER])
+def test_a_copy_may_have_the_id_of_the_session_or_another_one(box, run, typed):
+    run("--session-id", LOWER)
+    copy = run("--resume", LOWER, "--fork-session", "--session-id", typed)
+    assert (copy.status, copy.init["session_id"]) == (0, typed), copy.stderr
+
+
+def test_white_space_around_a_new_id_is_refused(box, run):
+    done = run("--session-id", f" {LOWER} ")
+    assert (done.status, done.stdout) == (1, b"") and "Invalid session ID. Must be a valid UUID." in done.stderr
+
+
+@pytest.mark.parametrize("point", [NOBODY, "nonsense"])
+def test_a_session_is_not_resumed_at_a_message_that_it_does_not_have(box, run, point):
+    run("--session-id", LOWER)
+    done = run("--resume", LOWER, "--resume-session-at", point)
+    (end,) = results(done)
+    assert (done.status, end["subtype"], end["num_turns"]) == (1, "error_during_execution", 0)
+    assert end["errors"] == [f"No message found with message.uuid of: {point}"]
+
+
+def test_a_session_is_resumed_at_its_last_message_and_refused_at_an_earlier_one(box, run):
+    first = run("--session-id", LOWER)
+    last = [line["uuid"] for line in first.lines if line["type"] == "assistant"][-1]
+    assert run("--resume", LOWER, "--resume-session-at", last).status == 0
+    done = run("--resume", LOWER, "--resume-session-at", last)
+    (end,) = results(done)
+    assert done.status == 1 and "demo can only resume the end of a session" in end["errors"][0]
+
+
+def test_a_turn_is_not_dropped_from_a_session(box, run):
+    first = run("--session-id", LOWER)
+    last = [line["uuid"] for line in first.lines if line["type"] == "assistant"][-1]
+    done = run("--resume", LOWER, "--resume-session-at", last, "--resume-drops-turn", NOBODY)
+    assert done.status == 1 and results(done)[0]["errors"][0].startswith(
+        "Resume rejected by --resume-drops-turn: demo "
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (("--resume-session-at", OTHER), "Error: --resume-session-at requires --resume"),
+        (("--continue", "--resume-session-at", OTHER), "Error: --resume-session-at requires --resume"),
+        (("--resume-drops-turn", OTHER), "Error: --resume-drops-turn requires --resume-session-at"),
+    ],
+)
+def test_a_resume_point_needs_a_session(box, flags, text):
+    done = refused(box, *ASK, *flags, SHIM_VENDOR="demo")
+    assert (done.status, done.stdout, done.stderr.strip()) == (1, b"", text)
