@@ -1,4 +1,4 @@
-"""pi: `pi --mode json`, the prompt on stdin, or `pi --mode rpc`. Measured: 0.73.1, 0.87.1, 1.5.2.
+"""pi: `pi --mode json`, the prompt on stdin, or `pi --mode rpc`. Measured: 0.73.1, 0.87.1, 1.5.2, 1.6.0.
 
 `pi_stream` translates its lines. In a conversation it is driven by its RPC: `pi_speech` is what it is told, `pi_link`
 what is known of it, `pi_talk_stream` reads what is more in it.
@@ -41,6 +41,10 @@ TOOLS = {
 }
 BUILT_IN = ("read", "bash", "edit", "write")  # on without being asked for; grep, find and ls are not
 ALL = (*BUILT_IN, "grep", "find", "ls")
+# Its help says since 1.0.4 that `--tools` keeps the tools of its MCP servers, unless it names one of them, and that
+# `--no-mcp` takes them away. This tool does not exist; it is for a pi whose help was not read in time, and means
+# nothing to an older one.
+NO_MCP_TOOL = "mcp__claude-shim__none"
 EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
 
 
@@ -120,9 +124,38 @@ def chosen(request: Request) -> tuple[list[str], bool]:
 def selection(request: Request) -> list[str]:
     """The arguments that leave pi the chosen tools."""
     names, limited = chosen(request)
-    if not limited:
-        return []
-    return ["--tools", ",".join(names)] if names else ["--no-tools"]
+    arguments = []
+    if hides_mcp_tools(request):
+        if request.knows("--no-mcp"):
+            arguments = ["--no-mcp"]
+        else:
+            names, limited = [*names, NO_MCP_TOOL], True
+    if limited:
+        return [*arguments, "--tools", ",".join(names)] if names else [*arguments, "--no-tools"]
+    if needs_tools_back(request):
+        return [*arguments, "--tools", ",".join(f"+{name}" for name in BUILT_IN)]
+    return arguments
+
+
+def hides_mcp_tools(request: Request) -> bool:
+    """Return whether pi may have none of the tools of its own MCP servers.
+
+    Nobody can be asked about them in one-shot mode, and only the default mode and bypassPermissions run them unasked.
+    """
+    if request.listens:
+        return False
+    narrowing = request.policy.narrowing if request.policy is not None else ()
+    return bool(request.mode) or any(rule.tool.startswith(MCP) for rule in narrowing)
+
+
+def needs_tools_back(request: Request) -> bool:
+    """Return whether a session that goes on gets pi's usual tools again.
+
+    Since 1.3 a session keeps the tools of its last run, which may have been a plan. They are only given back where our
+    extension asks about each call, or nothing is asked: the user may have switched one off in pi's settings.
+    """
+    may_run = request.listens or request.permission_mode == BYPASS
+    return may_run and bool(request.resume) and request.knows("+name")
 
 
 def available(request: Request) -> tuple[str, ...]:
@@ -170,7 +203,7 @@ VENDOR = Vendor(
     chooses=available,
     unattended=True,
     abilities=Abilities(takes_effort=True, limits_tools=True, streams=True, resumes=True, retracts=True, prices=True),
-    enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),  # it has no servers
+    enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),  # it loses the tools of all servers
     sessions=SessionFacts(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.
     surroundings=Surroundings(brings={".pi/extensions": (), ".pi/settings.json": ()}, brings_off="--no-approve"),

@@ -488,6 +488,40 @@ def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(liste
     assert "--include-partial-messages" in arguments
 
 
+@pytest.mark.parametrize("mode", ["plan", "acceptEdits"])
+def test_pi_has_no_mcp_tools_where_a_mode_narrows_and_nobody_is_asked(mode):
+    """The help of pi 1.0.4 says that `--tools` keeps the tools of its MCP servers."""
+    assert "--no-mcp" in launch("pi", "--permission-mode", mode).arguments
+    assert "--no-mcp" not in launch("pi", "--permission-mode", mode, listens=True).arguments
+    older = launch("pi", "--permission-mode", mode, knows=lambda flag: False).arguments  # or its help came too late
+    assert "--no-mcp" not in older and any(name.startswith("mcp__") for name in pairs(older, "--tools")[0].split(","))
+
+
+def test_pi_has_no_mcp_tools_under_a_rule_about_one():
+    rules = policy(deny=("mcp__server__tool",))
+    assert "--no-mcp" in launch("pi", policy=rules).arguments
+    assert "mcp__" in pairs(launch("pi", policy=rules, knows=lambda flag: False).arguments, "--tools")[0]
+    assert launch("pi", policy=policy(deny=("Bash(rm *)",))).arguments == PI
+    assert "--no-mcp" not in launch("pi", "--dangerously-skip-permissions").arguments
+
+
+@pytest.mark.parametrize(
+    ("words", "facts", "given_back"),
+    [
+        ((), {"listens": True}, True),
+        (("--permission-mode", "acceptEdits"), {"listens": True}, False),
+        (("--dangerously-skip-permissions",), {}, True),
+        ((), {}, False),
+        (("--dangerously-skip-permissions",), {"knows": lambda flag: False}, False),
+    ],
+)
+def test_a_session_of_pi_that_goes_on_has_its_usual_tools_again(words, facts, given_back):
+    """pi 1.3 keeps the tools of a session: without names those of a plan would stay."""
+    arguments = launch("pi", *words, "--resume", U, **facts).arguments
+    assert ("+read,+bash,+edit,+write" in pairs(arguments, "--tools")) is given_back
+    assert "+" not in "".join(pairs(launch("pi", *words, **facts).arguments, "--tools"))
+
+
 def test_pi_is_kept_in_its_folders_where_edits_need_no_question():
     started = launch("pi", "--permission-mode", "acceptEdits", "--add-dir", "/elsewhere")
     assert pairs(started.arguments, "-e")[0].endswith("/vendors/pi_gate.js")

@@ -1,0 +1,37 @@
+"""The MCP servers that a user gives pi itself: in one-shot mode nobody can be asked about their tools."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from frontend import Frontend
+from vendor_setups import PI, Vendor
+
+pytestmark = pytest.mark.e2e
+
+SERVER = Path(__file__).with_name("mcp_server.py")
+
+
+@pytest.mark.parametrize("vendor", [PI], indirect=True, ids=str)
+@pytest.mark.parametrize(
+    ("flags", "runs"),
+    [
+        (("--dangerously-skip-permissions",), True),
+        (("--permission-mode", "plan"), False),
+        (("--permission-mode", "acceptEdits"), False),
+        (("--dangerously-skip-permissions", "--disallowedTools", "mcp__srv__make"), False),
+    ],
+)
+def test_a_tool_of_pis_own_server_runs_only_where_nothing_would_be_asked(
+    frontend: Frontend, vendor: Vendor, flags: Sequence[str], runs: bool
+) -> None:
+    server = {"command": sys.executable, "args": [str(SERVER)], "exposure": "direct"}
+    config = Path(frontend.environment["PI_CODING_AGENT_DIR"]) / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"srv": server}}))
+    made = frontend.folder / "made"
+    frontend.run("[[call]] mcp__srv__make " + json.dumps({"path": str(made)}), *flags)
+    assert made.exists() is runs
