@@ -189,7 +189,7 @@ READ_ONLY = ("--tools", "read,grep,find,ls")
 VENDOR = Vendor(
     name="pi",
     programs=("pi",),
-    version=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.73,<1.6"),
+    version=VersionProbe(regex=r"^(?:pi )?v?(\d+\.\d[\w.+-]*)$", tested=">=0.73,<1.7"),
     translates="shim.vendors.pi_stream:PiTranslator",
     launch=launch,
     modes={
