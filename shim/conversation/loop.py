@@ -14,6 +14,7 @@ from shim.core.errors import MachineError
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
+PRELOAD_SECONDS = 5.0  # until more modules are imported; most runs are over by then, and need none of them
 LAST_WORDS_SECONDS = 0.2  # for writing the result of a turn that a SIGTERM ended (surface page)
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -43,6 +44,7 @@ class Loop:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._signals, tasks, pending)
             tasks.start_soon(self._frontend_gone)
+            tasks.start_soon(self._preload)
             if self._recorder is not None and self._recorder.strict:
                 tasks.start_soon(self._recording_failed, self._recorder)
             status = await self._work(tasks)
@@ -74,6 +76,15 @@ class Loop:
         await self._output.gone()
         self._gone = True
         self._working.cancel()
+
+    async def _preload(self) -> None:
+        """Import what a long conversation may need, before an upgrade takes the files away."""
+        await anyio.sleep(PRELOAD_SECONDS)
+        try:
+            from shim.conversation.preload import preload_slowly
+        except ImportError:  # the files are gone already
+            return
+        await preload_slowly()
 
     async def _recording_failed(self, recorder: "Recorder") -> None:
         """A turn that must be recorded ends when its recording fails."""

@@ -6,11 +6,14 @@ that runs for weeks this import would find the files of another version, or none
 
 import pkgutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 
+import anyio
+
 import shim
+from shim.core.errors import ShimError
 from shim.state import profile_files
 
 # What functions of this package, of the libraries and of Python import only when they run. `jsonschema`, `structlog`
@@ -24,6 +27,7 @@ LAZY_MODULES = (
 CONVERSATION = ("core", "profiles", "vendors", "channels", "state", "process", "recording", "conversation")
 HOST = (*CONVERSATION, "bridge")
 SERVER = (*HOST, "story")
+NOT_IN_A_CONVERSATION = ("shim.bridge.gateway", "shim.bridge.host")
 NOT_IN_A_HOST = ("shim.bridge.gateway", "shim.bridge.attach")
 
 
@@ -34,14 +38,33 @@ def preload(
 
     Modules whose name begins with one of `leave_out` are not imported. `also` are further modules.
     """
+    for _ in _import_all(folders, leave_out, also):
+        pass
+    with suppress(ShimError):
+        profile_files.load_bundled(environment)
+
+
+async def preload_slowly() -> None:
+    """Import what a conversation may need, module by module: the conversation continues meanwhile."""
+    for _ in _import_all(HOST, NOT_IN_A_CONVERSATION):
+        await anyio.sleep(0)
+
+
+def _import_all(folders: Sequence[str], leave_out: tuple[str, ...], also: Sequence[str] = ()) -> Iterator[None]:
+    """Import the modules, and pause after each.
+
+    A module that cannot be imported is no failure yet: it is missing on this system, or the files are being replaced.
+    """
     for folder in folders:
         for module in pkgutil.walk_packages([f"{shim.__path__[0]}/{folder}"], f"shim.{folder}."):
             if module.name not in sys.modules and not _is_left_out(module.name, leave_out):
-                import_module(module.name)
+                with suppress(ImportError, OSError):
+                    import_module(module.name)
+                yield
     for name in (*LAZY_MODULES, *also):
-        with suppress(ImportError):  # not on this system
+        with suppress(ImportError, OSError):
             import_module(name)
-    profile_files.load_bundled(environment)
+        yield
 
 
 def _is_left_out(name: str, leave_out: tuple[str, ...]) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from box import ndjson
+from box import Running, ndjson
 from hosting import PATIENCE, Hosting
 from web import ask_at, stream_at
 
@@ -22,7 +22,8 @@ from shim.bridge import registry
 from shim.bridge.cast_log import CastLog
 from shim.bridge.gateway.tokens import TokenFile
 from shim.conversation.preload import HOST, LAZY_MODULES
-from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
+from tests.conversation.test_conversation import CONVERSE, user
+from tests.conversation.test_two_way import ASKING, HELLO, INIT, answer, asks, calls, result, returns, says
 
 # SIGUSR1: write the names of all imported modules to a file.
 DUMP = """
@@ -31,7 +32,7 @@ def dump(*_):
     with open(f"{os.environ['MODULES']}.{os.getpid()}.new", "w") as file:
         file.write(" ".join(sorted(sys.modules)))
     os.rename(f"{os.environ['MODULES']}.{os.getpid()}.new", f"{os.environ['MODULES']}.{os.getpid()}")
-if any(word in sys.orig_argv for word in ("shim.bridge.host", "serve")):
+if any(word in sys.orig_argv for word in ("shim.bridge.host", "serve", "claude")):
     signal.signal(signal.SIGUSR1, dump)
 """
 ASKED = ndjson(INIT, calls(), asks())
@@ -199,6 +200,40 @@ def test_a_session_is_not_started_without_the_package(installation):
     refused = ask_at(installation.port, "POST", "/sessions", body, headers)
     assert refused.status == 409 and "was moved or removed" in refused.json["error"]
     assert installation.ask("GET", "/sessions")["sessions"] == []
+
+
+# As `claude`, but it does not wait before it imports the rest.
+SOON = """
+import shim.conversation.loop as loop
+loop.PRELOAD_SECONDS = 0.0
+from shim.__main__ import main
+main()
+"""
+
+
+def test_a_long_conversation_continues_without_the_package_too(installation):
+    words = ["claude", *CONVERSE, *ASKING]
+    command = [sys.executable, "-P", "-c", SOON, *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=installation.hosts.environment, cwd=installation.hosts.cwd, stdin=pipe, stdout=pipe
+    ) as process:
+        running = Running(process)
+        running.say(user("go"))
+        question = running.line_with(b'"subtype":"can_use_tool"')
+        deadline = time.monotonic() + PATIENCE
+        while not {"shim.bridge.stop", "shim.process.strays", "uuid"} <= installation.dump(process.pid):
+            assert time.monotonic() < deadline
+        installation.package.rename(installation.site / "elsewhere")
+        running.say(answer(question["request_id"], behavior="allow", updatedInput={"command": "touch x"}))
+        running.read_until(b'"type":"result"')
+        running.say(user("again"))
+        running.read_until(b"Again.")
+        done = running.hang_up()
+    assert done.status == 0 and [line["result"] for line in done.lines if line["type"] == "result"] == [
+        "After.",
+        "Again.",
+    ]
 
 
 def test_each_lazy_import_of_a_host_is_loaded_at_its_start():
