@@ -64,7 +64,8 @@ class Questions:
             self.defer(identity, name)
         elif not refusal:
             if key in self._calls.open:
-                table.note(key, QUESTION, arguments)
+                is_same = is_unique or announced is not None
+                self._calls.ask_about(key, name, arguments, is_same=is_same)
             else:
                 key = self._calls.tool_use(identity, name, arguments, source=QUESTION)
             if self._machine.state is CLOSED or key not in self._calls.open:

@@ -242,6 +242,12 @@ class ToolCalls:
             self.tool_result(key, *early)
         return key
 
+    def ask_about(self, key: str, name: str, arguments: Mapping[str, Any], *, is_same: bool) -> None:
+        """The vendor asks about an open call. Hooks see its arguments, unless it is known that they are the same."""
+        is_new = self.table.note(key, QUESTION, arguments)
+        if is_new and not is_same and self.observed is not None:
+            self.observed.append(Seen("PreToolUse", self.open[key][0], name, arguments))
+
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """An open call has other arguments than it was announced with."""
         key = self._find_call(read_id(identity), None, None)
@@ -446,6 +452,8 @@ class ToolCalls:
         if key not in self.open:
             return None
         judge, said_as = self._terms.judge, self.open[key][0]
+        if is_new and self.observed is not None:  # hooks have seen other arguments
+            self.observed.append(Seen("PreToolUse", said_as, name, arguments))
         if not is_new or source == QUESTION or judge is None or not judge.denies(name, arguments):
             return key
         if judge.waits(name):

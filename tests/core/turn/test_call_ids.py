@@ -255,6 +255,24 @@ def test_hooks_see_both_calls_and_both_results():
     ]
 
 
+@pytest.mark.parametrize("first", [{}, A])
+def test_hooks_see_arguments_that_come_later(first):
+    stage = started()
+    stage.turn.observed = []
+    stage.turn.tool_use("t", "Read", first, source="said")
+    stage.turn.tool_use("t", "Read", A, source="started")
+    stage.turn.tool_use("t", "Read", A, source="started")
+    assert [(each.call, each.arguments) for each in stage.turn.observed] == [("t", first), *([("t", A)] * (not first))]
+
+
+def test_hooks_see_what_a_question_shows():
+    stage = started()
+    stage.turn.observed = []
+    stage.turn.tool_use("t", *read("/w/a"))
+    assert ask(stage, "t", "/w/b").call == "t"
+    assert [each.arguments for each in stage.turn.observed] == [A, B]
+
+
 REQUESTS = count()
 
 
