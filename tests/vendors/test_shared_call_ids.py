@@ -318,3 +318,32 @@ def test_kimi_counts_its_calls_anew_in_each_reply():
     calls = openai("grep:3", "grep a", "grep b", "grep c")
     results = [{"role": "tool", "content": text, "tool_call_id": "grep:3"} for text in "ABC"]
     assert [text for _, text in pairs(run("kimi", calls, *results, calls, *results))] == [*"ABC"] * 2
+
+
+def test_denials_of_calls_with_one_id_are_listed_with_ids_of_their_own():
+    calls, _ = qwen("same")
+    given = [
+        {"tool_name": "run_shell_command", "tool_use_id": "same", "tool_input": {"command": one}}
+        for one in (ONE, OTHER)
+    ]
+    done = {"type": "result", "subtype": "success", "is_error": False, "result": "", "permission_denials": given}
+    lines = run("qwen", *calls, done | {"session_id": SESSION})
+    (result,) = (line for line in lines if line["type"] == "result")
+    found = [(each["tool_use_id"], each["tool_input"]["command"]) for each in result["permission_denials"]]
+    assert found == [("same", ONE), ("same~2", OTHER)]
+
+
+def test_an_agent_that_has_its_input_in_the_content_may_begin_two_calls_with_one_id():
+    """kimi: nobody can tell which of them a question is about, so it is refused."""
+
+    def says(command: str, kind: str = "tool_call") -> Event:
+        content = [{"type": "content", "content": {"type": "text", "text": json.dumps({"command": command})}}]
+        fields = {"toolCallId": "c1", "title": "Shell", "kind": "execute", "status": "in_progress", "content": content}
+        return acp_agent.update(kind, **fields)
+
+    talk = acp_agent.Talk("kimi").says(*acp_agent.ANSWERS, says(ONE), says(ONE, "tool_call_update"), says(OTHER))
+    asked = acp_agent.question(7, "c1", title="")
+    del asked["params"]["toolCall"]["rawInput"]
+    assert talk.says(asked).last()["result"] == {"outcome": {"outcome": "cancelled"}}
+    talk.says(acp_done("c1", "A"), acp_done("c1", "B"), acp_agent.DONE).end()
+    assert [text for _, text in pairs(parse(talk.lines))] == ["A", "B"]

@@ -17,6 +17,7 @@ QUESTION = "question"  # the source of a call that a vendor asks about
 UPDATE = "update"  # the source of arguments that replace those of an open call
 SOURCES = 8  # of one call; no vendor announces a call in so many kinds of events
 ENDED_CALLS = 1000  # that are remembered
+ID_BITS = 512  # of an id that is a number; a longer one is none
 DIGEST_BYTES = 8  # of an id that is too long: enough to tell the ids of one turn apart
 
 Entry = TypeVar("Entry")
@@ -27,8 +28,8 @@ def read_id(value: object) -> str:
 
     Two long ids that only differ at their end stay different.
     """
-    if value.__class__ is int:
-        return str(value)[:NAME_CHARACTERS]
+    if isinstance(value, int) and value.__class__ is int and value.bit_length() <= ID_BITS:
+        return str(value)
     if not isinstance(value, str):
         return ""
     if len(value) <= NAME_CHARACTERS:

@@ -44,6 +44,7 @@ class Denials:
         self._room = room
         self._bytes = 0
         self.entries: dict[str, dict[str, Any]] = {}  # by id
+        self._cut: set[str] = set()  # ids of entries without their arguments
         self._unchanged: set[str] = set()  # ids of this turn's calls that were announced as they came
         self._renamed: dict[str, list[tuple[str, str, int]]] = {}  # the vendor's id → id as said, name, fingerprint
         self.ran = ""  # the name of a call that the vendor ran although it was told of the denial before
@@ -59,6 +60,7 @@ class Denials:
         if (size := len(dump(entry))) > room:
             self._account.repaired("denial_cut", name)
             entry["tool_input"] = {}
+            self._cut.add(identity)
             size = len(dump(entry))
         if len(self.entries) < DENIALS and size <= room:
             self.entries[identity] = entry
@@ -67,7 +69,9 @@ class Denials:
     def has(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call was refused; another call with the same id was not."""
         entry = self.entries.get(identity)
-        return entry is not None and entry["tool_name"] == name and entry["tool_input"] in ({}, arguments)
+        if entry is None or entry["tool_name"] != name:
+            return False
+        return identity in self._cut or bool(entry["tool_input"] == arguments)
 
     def resolve_id(self, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the id under which the call that a vendor means was announced in this turn."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shim.core.turn.open_calls import read_id
-from shim.profiles.acp.calls import KINDS, PLACE, Call, Form
+from shim.profiles.acp.calls import KINDS, PLACE, Call, Form, read_object, text_of
 
 CALLS = 1000  # of a turn that are not over; the oldest is forgotten
 ENDED_CALLS = 1000  # of a turn, whose ids are remembered
@@ -32,7 +32,7 @@ class CallList:
         agent_id = read_id(update.get("toolCallId"))
         self._ended.pop(agent_id, None)  # another call may have the id of one that is over
         for call in self.list_calls(agent_id):
-            if not is_another(call, update):
+            if not is_another(call, update, self._form):
                 return call
         return self._add(agent_id, create_id)
 
@@ -99,7 +99,7 @@ class CallList:
         return call
 
 
-def is_another(call: Call, update: Mapping[str, Any]) -> bool:
+def is_another(call: Call, update: Mapping[str, Any], form: Form) -> bool:
     """Return whether a `tool_call` is about another call than this one, which has the same id.
 
     A call may be announced again with more than before. Once it was shown to the frontend with its input, another input
@@ -112,6 +112,8 @@ def is_another(call: Call, update: Mapping[str, Any]) -> bool:
         return True
     if update.get("status") == "pending" and call.is_running:
         return True
+    if form.content and call.told:
+        return read_object(text_of(update.get("content"))) != call.input
     if _has_input(given) and call.told:
         return call.said and given != call.input
     is_renamed = isinstance(title, str) and bool(call.title) and title != call.title

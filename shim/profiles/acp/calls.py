@@ -96,7 +96,7 @@ class Call:
             self.kind = kind
         content = update.get("content")
         if self._form.content and update.get("status") == "in_progress":
-            given, content = _object(text_of(content)), None
+            given, content = read_object(text_of(content)), None
         if isinstance(given, dict) and not BESIDE.issuperset(given):
             self.input = given
         if isinstance(content, list):
@@ -278,8 +278,8 @@ def text_of(content: object) -> str:
     return "\n".join(one["text"] for one in blocks if isinstance(one, dict) and isinstance(one.get("text"), str))
 
 
-def _object(text: str) -> object:
-    """The JSON object that a text is; None while it is not whole."""
+def read_object(text: str) -> object:
+    """Return the JSON object that a text is; None while it is not whole."""
     try:
         return orjson.loads(text) if text.endswith("}") else None
     except orjson.JSONDecodeError:
