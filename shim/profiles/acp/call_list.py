@@ -52,15 +52,22 @@ class CallList:
         call.is_running = call.is_running or status in RUNNING
         return call
 
-    def find_asked(self, question: Mapping[str, Any], create_id: Callable[[str], str]) -> Call | None:
-        """Return the call that a question is about; None if it may be about several calls with other inputs."""
+    def find_asked(
+        self, question: Mapping[str, Any], create_id: Callable[[str], str], is_undecided: Callable[[str], bool]
+    ) -> Call | None:
+        """Return the call that a question is about; None if it may be about several calls with other inputs.
+
+        Another input is that of another call while the question about the first call is undecided. Behind the answer,
+        it would be the same call with other words.
+        """
         agent_id, given = read_id(question.get("toolCallId")), question.get("rawInput")
         self._ended.pop(agent_id, None)
         calls = self.list_calls(agent_id)
         if not calls:
             return self._add(agent_id, create_id)
         waiting = [call for call in calls if call.asked_input is None]
-        if not waiting and all(_contradicts(call.asked_input, given) for call in calls):
+        undecided = [call for call in calls if is_undecided(call.identity)]
+        if not waiting and undecided and all(_contradicts(call.asked_input, given) for call in calls):
             return self._add(agent_id, create_id)
         waiting = waiting or calls
         same = [call for call in waiting if call.told and call.input == given]

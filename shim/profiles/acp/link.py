@@ -245,6 +245,10 @@ class Link:
         identity = self.forms.open[request][0]
         return self._peer.answer(identity, result=self.forms.close(request, changed, allow=allow, stop=stop))
 
+    def is_undecided(self, call: str) -> bool:
+        """Return whether a question about a call waits for its answer."""
+        return any(asked[1] == call for asked in self._questions.values())
+
     def _asks(self, request: str) -> bool:
         """Whether the frontend is asked something under this name."""
         return request in self._questions or request in self.forms.open

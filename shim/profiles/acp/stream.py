@@ -413,7 +413,7 @@ class AcpTranslator(Translator):
             self.turn.unknown("session/request_permission", params)
             self.link.reply(identity, result=CANCELLED)
             return
-        call = self._calls.find_asked(subject.call, self._create_id)
+        call = self._calls.find_asked(subject.call, self._create_id, self.link.is_undecided)
         if call is None or (self.form.content and call.begun > 1):  # the input may be that of another call
             self.link.reply(identity, result=CANCELLED)
             return
