@@ -105,10 +105,10 @@ class FlatClaudeTranslator(StreamedTranslator):
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
         request, identity = event["request"], str(event["request_id"])
-        call, tool, given = read_id(request.get("tool_use_id")), request.get("tool_name"), request.get("input")
-        if request.get("subtype") == "can_use_tool" and isinstance(tool, str):
+        call, tool, given = request.get("tool_use_id"), request.get("tool_name"), request.get("input")
+        if request.get("subtype") == "can_use_tool" and isinstance(call, str | int) and isinstance(tool, str):
             given = given if isinstance(given, dict) else {}
-            self.turn.permission(identity, call, tool, given, (tool, given))
+            self.turn.permission(identity, read_id(call), tool, given, (tool, given))
         else:
             self.outbox.append(unanswerable(identity, request.get("subtype")))
 

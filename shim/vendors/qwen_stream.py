@@ -195,11 +195,11 @@ class QwenTranslator(StreamedTranslator):
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
         request, identity = event["request"], str(event["request_id"])
-        call, tool = read_id(request.get("tool_use_id")), request.get("tool_name")
-        if request.get("subtype") == "can_use_tool" and isinstance(tool, str):
+        call, tool = request.get("tool_use_id"), request.get("tool_name")
+        if request.get("subtype") == "can_use_tool" and isinstance(call, str | int) and isinstance(tool, str):
             own = tool, request.get("input") or {}
             name, arguments = called({"name": own[0], "input": own[1]})
-            self.turn.permission(identity, call, name, arguments, own)
+            self.turn.permission(identity, read_id(call), name, arguments, own)
         elif len(self.outbox) < REQUESTS:
             self.outbox.append(unanswerable(identity, request.get("subtype")))
 

@@ -181,7 +181,7 @@ def test_pi_asks_about_both_calls(identity):
     assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
 
 
-@IDS
+@pytest.mark.parametrize("identity", ["same", "", 7], ids=["same", "empty", "number"])
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "asked"])
 def test_qwen_asks_about_both_calls(identity, announced):
     translation = Translation(
