@@ -14,6 +14,8 @@ FOLDER = os.path.dirname(os.path.abspath(shim.__file__))
 VERSION_FILE = os.path.join(FOLDER, "__init__.py")
 VERSION_BYTES = 4096  # of the file with the version, which is a few lines
 OUR_MODULES = "shim."  # begins the module name after `python -m`
+# Modules that a vendor starts: their names stand in the middle of a longer argument.
+CHILD_MODULES = ("shim.conversation.tool_hook", "shim.channels.mcp.relay")
 
 
 def describe_package_change() -> str:
@@ -21,8 +23,10 @@ def describe_package_change() -> str:
     try:
         with open(VERSION_FILE, encoding="utf-8", errors="replace") as file:
             text = file.read(VERSION_BYTES)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return f"claude-shim {shim.__version__} was moved or removed from {FOLDER} while it runs"
+    except OSError:  # no descriptor is free, or the disk is away: this does not tell anything about the package
+        return ""
     version = _parse_version(text)
     if version == shim.__version__:
         return ""
@@ -36,7 +40,9 @@ def check_package_files(command: Iterable[str], environment: Iterable[str] = ())
     """
     if os.path.exists(VERSION_FILE):
         return
-    if any(FOLDER in word or word.startswith(OUR_MODULES) for word in (*command, *environment)):
+    marks = (FOLDER, *CHILD_MODULES)
+    words = [*command, *environment]
+    if any(word.startswith(OUR_MODULES) or any(mark in word for mark in marks) for word in words):
         raise MachineError(
             f"{describe_package_change()}, and the program that is to be started needs its files",
             hint="install claude-shim again; `claude respawn ID` then continues a background session",

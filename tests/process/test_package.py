@@ -1,0 +1,56 @@
+"""What happened to the files of the package since the process started."""
+
+import errno
+import os
+
+import pytest
+
+import shim
+from shim.core.errors import MachineError
+from shim.process import package
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """The place of the package, with nothing but its version."""
+    path = tmp_path / "shim" / "__init__.py"
+    path.parent.mkdir()
+    path.write_text(f'"""A text."""\n\n__version__ = "{shim.__version__}"\n', encoding="utf-8")
+    monkeypatch.setattr(package, "FOLDER", str(path.parent))
+    monkeypatch.setattr(package, "VERSION_FILE", str(path))
+    return path
+
+
+def test_files_that_are_there_are_no_change(copy):
+    assert package.describe_package_change() == ""
+    package.check_package_files(["python", "-m", "shim.bridge.host"])
+
+
+@pytest.mark.parametrize(("text", "version"), [('__version__ = "9.9"\n', "9.9"), ("", "another version")])
+def test_another_version_is_named(copy, text, version):
+    copy.write_text(text, encoding="utf-8")
+    change = package.describe_package_change()
+    assert f"replaced by {version}" in change and shim.__version__ in change
+    package.check_package_files(["python", "-m", "shim.bridge.host"])
+
+
+def test_without_its_files_no_program_that_needs_them_is_started(copy):
+    copy.unlink()
+    assert "was moved or removed" in package.describe_package_change()
+    package.check_package_files(["/usr/bin/vendor", "--model", "m"], ["/home"])
+    for command, environment in (
+        (["python", "-m", "shim.bridge.host"], []),
+        (["pi", "-e", f"{copy.parent}/vendors/pi_gate.js"], []),
+        (["codex", "-c", "hooks={command=\"python -I '-m' 'shim.conversation.tool_hook' …\"}"], []),
+        (["qwen"], [f"{copy.parent}/vendors/settings.json"]),
+    ):
+        with pytest.raises(MachineError, match="needs its files"):
+            package.check_package_files(command, environment)
+
+
+def test_a_process_without_a_free_descriptor_does_not_call_its_package_removed(copy, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("builtins.open", refuse)
+    assert package.describe_package_change() == ""
