@@ -158,7 +158,7 @@ class Player:
         return {**value, key: self._changed(value[key], depth + 1)}
 
     def _name(self) -> str:
-        return self._chance.choice(("c1", "c2", f"c{self._number}"))
+        return self._chance.choice(("c1", "c2", "", f"c{self._number}"))
 
     # -- what its protocol has ----------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class PiAgent(Player):
         if self._chance.random() < 0.1:
             return {**line, "method": choose(("select", "confirm")), "title": "?", "options": ["a"]}
         asked = {
-            "call": choose(("c1", "c2", f"c{self._number}")),
+            "call": choose(("c1", "c2", "", f"c{self._number}")),
             "tool": "bash",
             "input": {"command": choose(COMMANDS)},
         }
@@ -67,7 +67,7 @@ class PiAgent(Player):
 
     def _update(self) -> Line:
         choose = self._chance.choice
-        call = choose(("c1", "c2", f"c{self._number}"))
+        call = choose(("c1", "c2", "", f"c{self._number}"))
         reply = {"role": "assistant", "content": [{"type": "text", "text": choose(WORDS)}], "stopReason": "stop"}
         event = {"type": choose(("text_delta", "thinking_delta")), "contentIndex": 0, "delta": choose(WORDS)}
         tool = {"toolCallId": call, "toolName": "bash", "args": {"command": choose(COMMANDS)}}
@@ -125,7 +125,7 @@ class CodexAgent(Player):
 
     def _question(self) -> Line:
         identity, choose = self._identity(), self._chance.choice
-        item = choose(("c1", "c2", f"c{self._number}"))
+        item = choose(("c1", "c2", "", f"c{self._number}"))
         where = {"threadId": "s1", "turnId": "t1", "itemId": item}
         kind = self._chance.random()
         if kind < 0.1:
@@ -144,7 +144,7 @@ class CodexAgent(Player):
 
     def _update(self) -> Line:
         choose = self._chance.choice
-        name = choose(("c1", "c2", f"c{self._number}"))
+        name = choose(("c1", "c2", "", f"c{self._number}"))
         where = {"threadId": "s1", "turnId": "t1"}
         change = {"path": "/w/a", "kind": {"type": "add"}, "diff": "x"}
         item = choose((
