@@ -361,6 +361,7 @@ class Start:
         if self.recordings is not None:
             launcher.played = self.recordings.tried
         facts.policy = setup.policy()
+        facts.output_style = self.settled.output_style or facts.output_style
         if self.settled.hooks and self._transcript():  # a hook is told the path, also of the first child
             from shim.channels.transcript import Transcript
 

@@ -7,12 +7,14 @@ import pytest
 from box import ANSWER
 
 from shim.core.claude.messages import EVERYTHING, read_message
-from tests.conversation.test_conversation import CONVERSE, IDLE, U, kinds, results, user
+from tests.conversation.test_conversation import CONVERSE, IDLE, U, kinds, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_two_way import ASKING, HELLO, TURN, answer, asking_child, question, returns, told
 
 ONE = "11111111-1111-4111-8111-111111111111"
 TWO = "22222222-2222-4222-8222-222222222222"
+COUNTED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+RAN = {"stdout": "done", "stderr": "", "interrupted": False, "isImage": False}
 REPLAY = ("--replay-user-messages",)
 HOOKS = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h0"]}]}
 
@@ -252,3 +254,54 @@ def test_a_byte_order_mark_before_a_line_is_skipped(box):
     done = box.claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=child, stdin=stdin)
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."], results(done)
     assert (done.status, done.stderr) == (0, "")
+
+
+# -- what a frontend asks beside the conversation ------------------------------------------------------------------
+
+
+def test_the_size_of_the_context_is_told_in_the_documented_shape(box, talk):
+    with talk(two_turns(box)) as running:
+        running.say(control("before", "get_context_usage"), said("one"))
+        running.line_with(b'"type":"result"')
+        running.say(control("after", "get_context_usage"), control("skills", "reload_skills"))
+        done = running.hang_up()
+    answers = {name: response["response"] for name, response in responses(done).items()}
+    assert (answers["before"]["totalTokens"], answers["before"]["percentage"]) == (0, 0)
+    after = answers["after"]
+    assert after["totalTokens"] == sum(results(done)[0]["usage"][name] for name in COUNTED)
+    assert after["maxTokens"] == after["rawMaxTokens"] == 200_000 and after["model"] == "m1"
+    assert sum(category["tokens"] for category in after["categories"]) == after["maxTokens"]
+    assert all(category["name"] and category["color"] for category in after["categories"])
+    assert answers["skills"] == {"skills": []}
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_hooks_are_told_the_result_of_a_tool_as_the_stream_has_it(box, talk, failed):
+    events = ("PostToolUse", "PostToolUseFailure", "Stop")
+    with talk(asking_child(box, returns("done", failed=failed)), *ASKING) as running:
+        hooks = {event: [{"hookCallbackIds": [event]}] for event in events}
+        running.say(control("i", "initialize", hooks=hooks), user("go"))
+        running.say(answer(question(running)["request_id"], behavior="allow"))
+        running.line_with(b'"type":"result"')
+        done = running.hang_up()
+    asked = [line["request"] for line in done.lines if line.get("request", {}).get("subtype") == "hook_callback"]
+    assert [request["callback_id"] for request in asked] == [events[failed], "Stop"]
+    (line,) = [line for line in done.lines if "tool_use_result" in line]
+    if failed:
+        assert (asked[0]["input"]["error"], asked[0]["input"]["is_interrupt"]) == ("done", False)
+    else:
+        assert asked[0]["input"]["tool_response"] == line["tool_use_result"] == RAN
+    assert len(asked[1]["tool_use_id"]) == len(ONE)
+
+
+@pytest.mark.parametrize("place", ["user", "flag"])
+def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, place):
+    flags = ("--settings", '{"outputStyle": "Explanatory"}') if place == "flag" else ()
+    if place == "user":
+        (box.home / ".claude").mkdir(exist_ok=True)
+        (box.home / ".claude" / "settings.json").write_text('{"outputStyle": "Explanatory"}')
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", IDLE])}
+    done = box.claude(*CONVERSE, *flags, stdin=stdin(control("i", "initialize"), user("hi")), **environment)
+    assert done.init["output_style"] == "Explanatory"
+    body = responses(done)["i"]["response"]
+    assert (body["output_style"], body["available_output_styles"]) == ("Explanatory", ["default", "Explanatory"])

@@ -175,7 +175,7 @@ class ChildDriver:
                 forbidden = None
                 for one in seen:
                     self._control.observe(one)
-                    if one.event == "PostToolUse":
+                    if one.event in ("PostToolUse", "PostToolUseFailure"):
                         forbidden = forbidden or self._control.ran(one.call)
                 await self._output.lines(self._control.take())
                 if forbidden is not None:

@@ -141,6 +141,7 @@ class Turns:
             home=home_of(vendor, self._environment),
             keep=self._keep,
             old_reader=old_sdk(setup.environment),
+            output_style=setup.settled.output_style,
             tried=standing.tried,
             unhonoured=_unhonoured(vendor, request, setup.settled.unheeded),
             clock=lambda: int((time.monotonic() - began) * 1000),
@@ -185,6 +186,7 @@ class Turns:
             self._tell_redacted(pump)
             self.note_account(pump)
         self._facts.cost = conversation.cost
+        self._facts.context_tokens = sum(turn.reply.last_usage.values()) or self._facts.context_tokens
         if turn.opening.terms.model is None and turn.model != "unknown":
             self._facts.known_model = turn.model
         place = vendor.program.place() if vendor.program.place is not None else None

@@ -140,6 +140,8 @@ class Facts:
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
         self.cost = 0.0
+        self.output_style = "default"  # of the settings; only the real claude obeys it
+        self.context_tokens = 0  # of the last reply and what it was an answer to; 0 before the first
         self._models: dict[str, tuple[str | None, str | None]] = {}  # of the vendors that served before
 
     @property

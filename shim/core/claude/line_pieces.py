@@ -8,6 +8,8 @@ from functools import lru_cache
 from itertools import count
 from typing import Any
 
+import orjson
+
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump
 
@@ -161,3 +163,12 @@ OUTCOMES: dict[str, Callable[[Arguments, str, bytes], Outcome]] = {
     "Edit": _edit,
     "StructuredOutput": _structured,
 }
+
+
+def tool_response(name: str, arguments: Arguments, content: object) -> object:
+    """Return what a hook is told of a tool's result: the member of its line if the tool has one, else the content."""
+    make = OUTCOMES.get(name)
+    if make is None or not isinstance(content, str):
+        return content
+    key, value, end = make(arguments, content, dump(content))
+    return orjson.loads((key + value + end)[len(OUTCOME) :])

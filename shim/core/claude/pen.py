@@ -145,7 +145,7 @@ class ClaudePen:
             "slash_commands": facts.get("slash_commands") or [],
             "apiKeySource": facts.get("key_source") or "none",
             "claude_code_version": self.version,
-            "output_style": "default",
+            "output_style": facts.get("output_style") or "default",
             "agents": facts.get("agents") or [],
             "skills": [],
             "plugins": [],

@@ -5,6 +5,7 @@ from typing import Any
 LARGEST = 2**40  # no count comes near it, and what every client's numbers can hold (2**53) is thousands of them
 
 
+CONTEXT_WINDOW = 200_000  # Claude's own number for a model that it does not know; clients divide by it
 MODELS = 32  # whose usage is told apart in a turn and in a conversation: more than anybody routes to
 OTHER_MODELS = "other"
 

@@ -47,6 +47,9 @@ class Source(NamedTuple):
     managed: bool = False
 
 
+MAX_STYLE_CHARS = 200  # of the name of an output style, which every init repeats
+
+
 class Settled(NamedTuple):
     """What the settings files say together.
 
@@ -55,6 +58,7 @@ class Settled(NamedTuple):
     directories  folders that a turn may work in besides its own
     hooks        the hooks that are to run before a call
     unheeded     keys that restrict and have no effect here, each with its file
+    output_style the name of the output style that the files ask for; "" for none
     """
 
     deny: tuple[Rule, ...] = ()
@@ -65,6 +69,7 @@ class Settled(NamedTuple):
     directories: tuple[str, ...] = ()
     hooks: "tuple[SettingsHook, ...]" = ()
     unheeded: tuple[str, ...] = ()
+    output_style: str = ""
 
 
 def settle(sources: Sequence[Source]) -> Settled:
@@ -90,7 +95,14 @@ def settle(sources: Sequence[Source]) -> Settled:
         unheeded=tuple(
             f"{key} in {source.name}" for source in sources for key in _unheeded(source, hooks=source in heard)
         ),
+        output_style=_output_style(sources),
     )
+
+
+def _output_style(sources: Iterable[Source]) -> str:
+    """Return the output style of the first file that names one, or ""."""
+    styles = (source.given.get("outputStyle") for source in sources)
+    return next((style[:MAX_STYLE_CHARS] for style in styles if isinstance(style, str)), "")
 
 
 def _mode(sources: Iterable[Source]) -> str | None:

@@ -70,6 +70,8 @@ class Opening:
         shim |= self.shim_facts_of_version()
         if terms.vendor.replays:
             shim["replay"] = True
+        if terms.output_style:
+            self.facts["output_style"] = terms.output_style
         if terms.model_asked:
             shim["model_asked"] = terms.model_asked
         if terms.tried:

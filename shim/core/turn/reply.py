@@ -45,6 +45,7 @@ class Reply:
         self.asks_tools = False  # its last block is a call
         self.last_text = ""
         self.usage: dict[str, Usage] = {}  # of the turn, by model
+        self.last_usage: Usage = NO_USAGE  # of the reply that was counted last
         self.cost = 0.0  # of the turn, in dollars
         self.stop_due = False  # a real claude's block is open whose end has not passed
 
@@ -134,6 +135,7 @@ class Reply:
         if usage.__class__ is not Usage:
             usage = known(usage)
         self._pen.used(usage)
+        self.last_usage = usage
         counted = self.usage.get(self.model)
         if counted is None:
             counted = place(self.usage, self.model)

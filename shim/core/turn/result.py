@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from shim.core.api_errors import Cause, api_text
-from shim.core.claude.usage import NO_USAGE, count
+from shim.core.claude.usage import CONTEXT_WINDOW, NO_USAGE, count
 from shim.core.errors import listed
 from shim.core.policy.rules import read_rule
 from shim.core.reading.account import Account
@@ -16,8 +16,7 @@ from shim.core.turn.terms import Spent, Terms
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"
 
-# Claude's own numbers for a model that it does not know; clients divide by them (contract 5.3, ACP).
-CONTEXT_WINDOW = 200_000
+# Claude's own number for a model that it does not know; clients divide by it (contract 5.3, ACP).
 OUTPUT_TOKENS = 32_000
 
 # The subtypes of an error (contract 5.3); what a vendor calls its own is none of them.

@@ -182,6 +182,7 @@ class Terms(NamedTuple):
     questions   whether a call's own line, its input as it is, asks the frontend
     home        what the vendor writes down beside its stream; None in a replay, where nothing runs
     keep        stores a text that is too large for a line, and says where
+    output_style  Claude's name of the output style in the settings; "" for none
     old_reader  the frontend ends on a line of a kind that it does not know
     tried       the vendors that were asked before this one, in their order
     unhonoured  rules that allow, and keys of settings, which have no effect
@@ -205,6 +206,7 @@ class Terms(NamedTuple):
     home: Home | None = None
     keep: Keep | None = None
     old_reader: bool = False
+    output_style: str = ""
     tried: tuple[Tried, ...] = ()
     unhonoured: "tuple[Unhonoured, ...]" = ()
     clock: Callable[[], int] = lambda: 0

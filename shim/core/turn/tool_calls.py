@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.hooks.callbacks import Seen
+from shim.core.claude.line_pieces import tool_response
 from shim.core.claude.mcp_content import convert_result, is_failed_result
 from shim.core.policy.policy import STRUCTURED
 from shim.core.policy.rules import MCP, claude_tool_name
@@ -302,6 +303,7 @@ class ToolCalls:
         if name is not None:
             self.table.note_end(identity, name, arguments)
         self.table.remove(key)
+        was_refused = call[0] in self._refusals
         if self._refusals:
             refusal, denied = self._refusals.pop(call[0], ("", False))
             content = (refusal if is_error else "") or content
@@ -310,7 +312,9 @@ class ToolCalls:
                 self._account.repaired("denied_call_ran", call[1])
         content = self._answer(call, content, is_error)
         if self.observed is not None and not is_error:
-            self.observed.append(Seen("PostToolUse", *call, content))
+            self.observed.append(Seen("PostToolUse", *call, tool_response(call[1], call[2], content)))
+        elif self.observed is not None and not was_refused:
+            self.observed.append(Seen("PostToolUseFailure", *call, content))
         if self._terms.limits.max_turns is not None:
             self._count_turns(self._terms.limits.max_turns)
 

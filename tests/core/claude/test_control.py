@@ -47,13 +47,12 @@ MEASURED = {
     "set_max_thinking_tokens": None,
     "mcp_status": {"mcpServers": []},
     "mcp_set_servers": {"added": [], "removed": [], "errors": {}},
-    "get_context_usage": {},
     "apply_flag_settings": None,
     "stop_task": {},
     "background_tasks": {},
     "cancel_async_message": {"cancelled": False},
     "generate_session_title": {"title": None},
-    "reload_skills": None,
+    "reload_skills": {"skills": []},
 }
 
 

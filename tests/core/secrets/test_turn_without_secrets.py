@@ -347,7 +347,7 @@ def test_a_hook_is_asked_about_the_calls_own_input():
     stage.turn.tool_result("t", GITHUB)
     asked, told = stage.turn.observed
     assert asked.arguments is given
-    assert told.response == MARK
+    assert told.response["stdout"] == MARK
 
 
 # -- whole vendors ---------------------------------------------------------------------------------------------------

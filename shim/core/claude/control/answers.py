@@ -12,6 +12,7 @@ from shim.core.claude.facts import MODE_NAMES, Facts
 from shim.core.claude.hooks.callbacks import Hooks
 from shim.core.claude.messages import Message
 from shim.core.claude.pen import CLAUDE_VERSION
+from shim.core.claude.usage import CONTEXT_WINDOW
 from shim.core.reading.typed import Any
 
 Body = Mapping[str, Any] | None
@@ -43,8 +44,8 @@ def _initialize(frontend: Frontend, request: Asked) -> Body:
     body = {
         "commands": [],
         "agents": [],
-        "output_style": "default",
-        "available_output_styles": ["default"],
+        "output_style": facts.output_style,
+        "available_output_styles": list(dict.fromkeys(("default", facts.output_style))),
         "models": facts.models(),
         "account": {"tokenSource": "none", "apiKeySource": "none", "apiProvider": facts.vendor},
         "pid": facts.rules.process,
@@ -171,6 +172,29 @@ def _cost(frontend: Frontend, request: Asked) -> Body:
     return {"text": f"Estimated cost:        ${frontend.facts.cost:.4f}"}
 
 
+def _context_usage(frontend: Frontend, request: Asked) -> Body:
+    """Return the size of the context, as far as the vendor said it; nobody says what it consists of."""
+    facts = frontend.facts
+    used = min(facts.context_tokens, CONTEXT_WINDOW)
+    free = CONTEXT_WINDOW - used
+    categories = [
+        {"id": "messages", "name": "Messages", "tokens": used, "color": "promptBorder", "kind": "used"},
+        {"id": "free_space", "name": "Free space", "tokens": free, "color": "inactive", "kind": "free"},
+    ]
+    unknown = ("gridRows", "memoryFiles", "mcpTools", "mcpInstructions", "agents")
+    return {
+        "categories": categories,
+        "totalTokens": facts.context_tokens,
+        "maxTokens": CONTEXT_WINDOW,
+        "rawMaxTokens": CONTEXT_WINDOW,
+        "percentage": round(100 * used / CONTEXT_WINDOW),
+        "model": facts.resolved_model(),
+        "isAutoCompactEnabled": False,
+        **{name: [] for name in unknown},
+        "apiUsage": None,
+    }
+
+
 def _usage(frontend: Frontend, request: Asked) -> Body:
     session = {"total_cost_usd": frontend.facts.cost, "total_lines_added": 0, "total_lines_removed": 0}
     limits = {"rate_limits_available": False, "rate_limits": None}
@@ -203,7 +227,7 @@ ANSWERS: Mapping[str, Callable[[Frontend, Asked], Body]] = {
     "mcp_reconnect": _no_server,
     "mcp_toggle": _no_server,
     "get_settings": _get_settings,
-    "get_context_usage": _always({}),  # every client takes it; a part of the real one's would be made up
+    "get_context_usage": _context_usage,
     "list_models": _list_models,
     "apply_flag_settings": _apply_settings,
     "stop_task": _always({}),
@@ -215,6 +239,6 @@ ANSWERS: Mapping[str, Callable[[Frontend, Asked], Body]] = {
     "get_usage": _usage,
     "generate_session_title": _always({"title": None}),
     "rename_session": _always(None),
-    "reload_skills": _always(None),
+    "reload_skills": _always({"skills": []}),
     "list_permission_rules": _rules,
 }

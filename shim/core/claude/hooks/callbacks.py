@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from shim.core.reading.typed import Any, NamedTuple
 
 PROMPT_HOOK = "UserPromptSubmit"
-EVENTS = (PROMPT_HOOK, "PreToolUse", "PostToolUse", "Stop")
+EVENTS = (PROMPT_HOOK, "PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop")
 # Hooks about calls that a frontend has not answered, and what it said of calls: one that never answers is no reason to
 # remember every call of a turn.
 HOOKS_OPEN = 1000
@@ -181,6 +181,8 @@ def described(
         told |= {"tool_name": seen.tool, "tool_input": seen.arguments, "tool_use_id": seen.call}
         if seen.event == "PostToolUse":
             told["tool_response"] = seen.response
+        elif seen.event == "PostToolUseFailure":
+            told |= {"error": seen.response, "is_interrupt": False}
     return told
 
 
