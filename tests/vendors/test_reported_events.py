@@ -355,6 +355,29 @@ def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(s
     assert [block["thinking"] for _, block in blocks(lines, "thinking")] == [streamed]
 
 
+@pytest.mark.parametrize(
+    ("reason", "cause", "subtype"),
+    [
+        ("user_initiated", "interrupted", "error_during_execution"),
+        ("remote_command", "interrupted", "error_during_execution"),
+        ("autopilot_credit_limit", "limit", "error_max_budget_usd"),
+    ],
+)
+@pytest.mark.parametrize("end", [COPILOT_END, COPILOT_END | {"exitCode": 1}])
+def test_a_turn_that_copilot_aborted_is_no_success(reason, cause, subtype, end):
+    interrupted = {"type": "agent.interrupted", "data": {"activity": "tool"}, "ephemeral": True}
+    events = [*copilot_reply("m", "Half"), interrupted, copilot("abort", reason=reason), end]
+    result = result_line(lines_of(vendor("copilot"), *events))
+    assert (result["is_error"], result["shim"]["cause"], result["subtype"]) == (True, cause, subtype)
+    assert result["shim"]["unknown_events"] == {}
+
+
+def test_an_aborted_subagent_does_not_end_the_turn():
+    aborted = copilot("abort", reason="user_initiated") | {"agentId": "a1"}
+    result = result_line(lines_of(vendor("copilot"), aborted, *copilot_reply("m", "Done"), COPILOT_END))
+    assert (result["is_error"], result["result"], result["shim"]["unknown_events"]) == (False, "Done", {})
+
+
 def test_a_whole_thought_that_contradicts_its_fragments_is_still_counted():
     events = [
         copilot("assistant.reasoning_delta", reasoningId="r", deltaContent="hm."),
