@@ -326,7 +326,7 @@ def _nested_reply(spot: Spot, told: Told, here: Function, parent: str) -> None:
 def _nested_call(spot: Spot, told: Told, here: Function, parent: str) -> None:
     own = _identity(optional(spot.at("id"), here), told, here)
     name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
-    here.line(f"engine.nested.call({parent}, {own}, {name}, {given})")
+    here.line(f"engine.nested.call({parent}, {own}, {name}, {given}{_source(spot)})")
 
 
 def _nested_result(spot: Spot, told: Told, here: Function, parent: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.reading.account import Account
+from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 
 AGENTS = 100  # nested agents with an open block; beyond that the oldest block is written
@@ -136,14 +137,14 @@ class NestedEvents:
 
     # -- calls ------------------------------------------------------------------------------------------------------
 
-    def call(self, parent: str, own: Any, name: Any, arguments: Any) -> None:
+    def call(self, parent: str, own: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
         """Write a call. One that a rule forbids is the Turn's business, as a call of the main agent is."""
         self.flush(parent)
         engine, turn = self._engine, self._engine.turn
         claude, given = engine.translate(name, arguments)
         judge = turn.terms.judge
         if engine.hidden(name) or (judge is not None and judge.denies(claude, given)):
-            turn.tool_use(own, claude, given, hidden=engine.hidden(name))
+            turn.tool_use(own, claude, given, hidden=engine.hidden(name), source=source)
             return
         if own.__class__ is str and own:
             if len(self._calls) >= CALLS:
