@@ -28,7 +28,7 @@ from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.claude.permissions import Permission
 from shim.core.reading import json_text
 from shim.core.reading.json_text import dump
-from shim.core.turn import nested, questions, reply, terms, tool_calls
+from shim.core.turn import nested, open_calls, questions, reply, terms, tool_calls
 from shim.core.turn.outcome import Exit
 from shim.core.vendor import translator
 from shim.core.vendor.translation import Translation
@@ -79,6 +79,7 @@ LIMITS = [
     (tool_calls, "EARLY_RESULTS"),
     (questions, "QUESTIONS"),
     (tool_calls, "OPEN_CALLS"),
+    (open_calls, "ENDED_CALLS"),
     (tool_calls, "DENIALS"),
     (usage, "MODELS"),
     (reply, "SPOKEN_BLOCKS"),

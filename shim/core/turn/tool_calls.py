@@ -58,14 +58,17 @@ class Denials:
         name, given = claude_tool_name(name), self._exact.value(arguments)
         entry = {"tool_name": name[:NAME_CHARACTERS], "tool_use_id": identity, "tool_input": given}
         room = self._room - self._bytes
-        if (size := len(dump(entry))) > room:
+        size = len(dump(entry))
+        has_room = size <= room
+        if not has_room:
             self._account.repaired("denial_cut", name)
             entry["tool_input"] = {}
-            self._cut.add(identity)
             size = len(dump(entry))
         if len(self.entries) < DENIALS and size <= room:
             self.entries[identity] = entry
             self._bytes += size + 1
+            if not has_room:
+                self._cut.add(identity)
 
     def has(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call was refused; another call with the same id was not."""
