@@ -94,6 +94,8 @@ class MessageLoop(Loop):
             strays.end_orphans()  # a conversation is over for good; one message may leave a server running
         if self._stopped_by is not None:
             return STATUS_OF_SIGNAL[self._stopped_by]
+        if self._control is not None and self._control.has_read_nothing:
+            return 1
         failed = self._driver.pump is not None and self._driver.pump.failed
         return 1 if failed and not self._ending and not self._gone else 0
 

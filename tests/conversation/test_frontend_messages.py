@@ -305,3 +305,20 @@ def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, place):
     assert done.init["output_style"] == "Explanatory"
     body = responses(done)["i"]["response"]
     assert (body["output_style"], body["available_output_styles"]) == ("Explanatory", ["default", "Explanatory"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (b"not json\n", 1),
+        (b"\xef\xbb\xbfnot json\n\nnor this\n", 1),
+        (b'{"type":"user"}\n', 1),
+        (b"", 0),
+        (b"\n \n", 0),
+        (b"\xef\xbb\xbf\n", 0),
+        (b'not json\n{"type":"keep_alive"}\n', 0),
+    ],
+)
+def test_the_exit_status_is_1_when_no_line_could_be_read(box, lines, status):
+    done = box.claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"]), stdin=lines)
+    assert (done.status, done.stdout) == (status, b"")

@@ -23,7 +23,7 @@ from shim.core.claude.hooks.callbacks import (
     read_prompt_refusal,
     read_verdict,
 )
-from shim.core.claude.messages import NOW, Message, read_line, read_message
+from shim.core.claude.messages import BYTE_ORDER_MARK, NOW, Message, read_line, read_message
 from shim.core.claude.permissions import (
     CLOSED_STREAM,
     QUESTION,
@@ -60,6 +60,7 @@ class Control(Lines):
         super().__init__(facts, mint)
         self.messages: deque[Message] = deque()
         self._deaf = False
+        self._line_count = 0
         self._now = now
         self._asked: dict[str, Permission] = {}
         self._hooked: dict[str, Seen] = {}
@@ -78,8 +79,9 @@ class Control(Lines):
 
     def receive(self, raw: bytes) -> list[Wish]:
         """One line of stdin, without its LF."""
-        if not raw.strip():
+        if not raw.removeprefix(BYTE_ORDER_MARK).strip():
             return []
+        self._line_count += 1
         event = read_line(raw)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
@@ -92,6 +94,11 @@ class Control(Lines):
         elif kind == "control_response":
             return self._response(event)
         return []
+
+    @property
+    def has_read_nothing(self) -> bool:
+        """Return whether lines came, and none of them could be read."""
+        return 0 < self._line_count == self.unread_lines
 
     def closed(self) -> list[Wish]:
         """The frontend's stdin has ended: every open question and every later one is answered by us."""

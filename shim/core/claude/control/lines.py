@@ -13,6 +13,7 @@ class Lines:
     def __init__(self, facts: Facts, mint: Callable[[], str]) -> None:
         self.facts: Facts = facts
         self.complaints: list[str] = []
+        self.unread_lines = 0  # lines of the frontend's that were skipped
         self.running = self.begun = False
         self._mint = mint
         self._lines: list[bytes] = []
@@ -58,6 +59,7 @@ class Lines:
         self._lines.append(dumped + b"\n")
 
     def _complain(self, text: str) -> None:
+        self.unread_lines += 1
         self.complaints.append(f"{text}; the line was skipped\n")
 
 
