@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from shim.core.claude.usage import dollars
 from shim.core.errors import Tried
 from shim.core.reading.account import Account
 from shim.core.turn import outcome as ends
@@ -61,6 +62,8 @@ class Closing:
         end.outcome = ends.decide(self._standing(), child_exit, stderr)
         if read is not None and end.outcome.kind == "ended":
             end.outcome = self._structured(read, end.outcome)
+        if end.outcome.kind == "ended" and self._is_over_budget(end.outcome):
+            end.outcome = ends.over_budget(self._opening.terms.limits.budget or 0.0, end.outcome.facts)
         end.child_exit = child_exit
         self._questions.refuse_all()
         machine.go(CLOSED)
@@ -133,6 +136,14 @@ class Closing:
         if result.api_error is not None:
             self._pen.api_error(*result.api_error)
         self._pen.result(result.line)
+
+    def _is_over_budget(self, outcome: Outcome) -> bool:
+        """Return whether the session has cost more than `--max-budget-usd` allows, as the vendor counts."""
+        budget = self._opening.terms.limits.budget
+        if budget is None:
+            return False
+        spent = dollars(outcome.facts.get("cost")) or self._reply.cost
+        return self._conversation.cost + spent > budget
 
     # -- how it is done -----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from shim.core.turn.machine import CLOSED, NEW, Machine, State
 from shim.core.turn.terms import Terms
 
 STDERR_CHARACTERS = 2000  # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
+MAX_BUDGET = "error_max_budget_usd"
 MAX_TURNS = "Reached maximum number of turns"
 CALLS_NAMED = 8  # of those that are open; the rest is a number
 
@@ -176,6 +177,13 @@ def decide(standing: Standing, child_exit: Exit | None, stderr: str) -> Outcome:
         text = f"{vendor} {ended}, and nothing that it printed was what it was started to print"
         return Outcome("failed", text + _reason(stderr), "protocol")
     return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
+
+
+def over_budget(budget: float, facts: Mapping[str, Any]) -> Outcome:
+    """Return the outcome of a turn of a session that has cost more than its budget, in Claude's words."""
+    amount = f"{budget:.12f}".rstrip("0").rstrip(".")
+    text = f"Reached maximum budget (${amount})"
+    return Outcome("failed", text, "limit", subtype=MAX_BUDGET, facts=facts, ours=True)
 
 
 def unanswered(standing: Standing, child_exit: Exit | None, stderr: str, *, whatever: bool) -> Tried | None:

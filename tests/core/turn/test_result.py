@@ -5,6 +5,7 @@ from support import Stage, check_turns
 
 from shim.core.claude.pen import NO_USAGE as NOTHING
 from shim.core.turn.outcome import STDERR_CHARACTERS, Exit
+from shim.core.turn.terms import LimitTerms
 
 NO_USAGE = dict(NOTHING)
 
@@ -438,3 +439,18 @@ def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
     stage = Stage()
     stage.turn.failed("no", subtype="error")
     assert result(stage, OK)["subtype"] == "error_during_execution"
+
+
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize(("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")])
+def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budget, subtype):
+    """F10: also where the turn was over. A vendor may say the cost with its replies or at the end."""
+    stage = Stage(limits=LimitTerms(budget=budget))
+    stage.turn.text("Hello.")
+    stage.turn.message_end(None, "end_turn", 0.0 if stated else 0.02)
+    stage.turn.ended(**({"cost": 0.02} if stated else {}))
+    line = result(stage, OK)
+    assert (line["subtype"], line["is_error"]) == (subtype, subtype != "success")
+    assert line["total_cost_usd"] == 0.02
+    if line["is_error"]:
+        assert (line["errors"], line["terminal_reason"]) == (["Reached maximum budget ($0.01)"], "budget_exhausted")
