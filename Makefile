@@ -37,7 +37,8 @@ lint: setup
 
 # With bytecode, so that assertions are rewritten only once.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --alone -n 2 --dist worksteal --ignore=tests/e2e
-PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 2 --dist loadgroup -m e2e
+# Three workers on two cores: real programs wait for most of their time.
+PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 3 --dist loadgroup -m e2e
 
 test: setup ## lint, types and the tests that need nothing but Python, in two minutes on two cores
 	@began=$$(date +%s); \
