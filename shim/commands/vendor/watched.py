@@ -15,6 +15,7 @@ VERBS = frozenset(
         *("spent", "stopped", "permission", "message_facts", "closed"),
     )
 )
+INTERNAL = ("source",)  # what a verb is told of the kind of its event: nothing that a person has to read
 NESTED = "child"  # gives a nested agent, with verbs of its own
 
 
@@ -50,7 +51,8 @@ class Watched:
             return value
 
         def noted(*given: Any, **named: Any) -> Any:
-            self._note(Verb(name, given, named, self._within), self._turn)
+            shown = {key: value for key, value in named.items() if key not in INTERNAL}
+            self._note(Verb(name, given, shown, self._within), self._turn)
             return value(*given, **named)
 
         return noted
