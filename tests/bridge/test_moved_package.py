@@ -35,6 +35,7 @@ def dump(*_):
 if any(word in sys.orig_argv for word in ("shim.bridge.host", "serve", "claude")):
     signal.signal(signal.SIGUSR1, dump)
 """
+FIRST = ndjson(INIT, says("Hello."), result("Hello."))
 ASKED = ndjson(INIT, calls(), asks())
 ANSWERED = ndjson(returns("ok"), says("After."), result("After."))
 SECOND = ndjson(INIT, says("Again."), result("Again."))
@@ -50,8 +51,8 @@ class Installation:
         (self.site / "sitecustomize.py").write_text(DUMP, encoding="utf-8")
         self.modules = path / "modules"
         vendor = box.fake(
-            HELLO, ["hear", "go"], ["out", ASKED], ["hear", "control_response"], ["out", ANSWERED],
-            ["hear", "again"], ["out", SECOND], ["hear", "never"],
+            HELLO, ["hear", "go"], ["out", FIRST], ["hear", "ask"], ["out", ASKED], ["hear", "control_response"],
+            ["out", ANSWERED], ["hear", "again"], ["out", SECOND], ["hear", "never"],
         )  # fmt: skip
         self.hosts = Hosting(
             path / "hosts", SHIM_VENDOR="qwen", SHIM_BIN=vendor, PYTHONPATH=str(self.site), MODULES=str(self.modules)
@@ -78,9 +79,14 @@ class Installation:
         return answered.json
 
     def begin(self):
-        """A session whose vendor has asked; its id."""
+        """A session that has answered its first message, and has asked nothing yet; its id."""
         body = {"vendor": "qwen", "cwd": str(self.hosts.cwd), "prompt": "go"}
-        return self.ask("POST", "/sessions", body)["session"]
+        session = self.ask("POST", "/sessions", body)["session"]
+        self.hosts.wait_until(self.registered(session), lambda now: now.facts["state"] == "done")
+        return session
+
+    def registered(self, session):
+        return registry.look_up(session, self.hosts.environment)
 
     def until(self, session, happened):
         deadline = time.monotonic() + PATIENCE
@@ -94,7 +100,16 @@ class Installation:
             return next(event.json["question"] for event in events if event.kind == "question")
 
     def play_to_the_end(self, session):
-        """The question is answered, another turn follows, and the session is stopped."""
+        """All that a host and the server do for a session, until it is stopped."""
+        self.play(session)
+        self.ask("POST", f"/sessions/{session}/stop")
+        self.until(session, lambda now: not now["alive"])
+        log = _log(registry.folder_of(session, self.hosts.environment))
+        assert log.count(b'"type":"result"') == 3 and b"failed" not in log
+
+    def play(self, session):
+        """A question is asked and answered, and another turn follows."""
+        self.ask("POST", f"/sessions/{session}/messages", {"text": "ask"})
         self.ask("POST", f"/sessions/{session}/answers", {"question": self.question(session), "behavior": "allow"})
         self.until(session, lambda now: now["status"] == "idle")
         self.ask("POST", f"/sessions/{session}/messages", {"text": "again"})
@@ -109,10 +124,6 @@ class Installation:
         assert ask_at(self.port, "GET", "/", None, {}).status == 200
         with stream_at(self.port, f"/sessions/{session}/steps", self.token) as steps:
             assert any("Again." in str(step.data) for step in steps)
-        self.ask("POST", f"/sessions/{session}/stop")
-        self.until(session, lambda now: not now["alive"])
-        log = _log(folder)
-        assert log.count(b'"type":"result"') == 2 and b"failed" not in log
 
     def dump(self, pid):
         """The modules that a process has imported."""
@@ -153,8 +164,6 @@ def installation(tmp_path, box, package):
 @pytest.mark.parametrize("how", ["moved", "upgraded"])
 def test_sessions_and_server_continue_without_their_package(installation, how, sessions):
     running = [installation.begin() for _ in range(sessions)]
-    for session in running:
-        installation.question(session)
     if how == "moved":
         installation.package.rename(installation.site / "elsewhere")
     else:
@@ -178,15 +187,12 @@ def test_sessions_and_server_continue_without_their_package(installation, how, s
 
 
 def test_nothing_is_imported_after_the_start(installation):
+    before = [installation.dump(installation.server.pid)]
     session = installation.begin()
-    installation.question(session)
-    pids = [installation.until(session, lambda now: True) and installation.server.pid]
-    pids.append(registry.look_up(session, installation.hosts.environment).facts["pid"])
-    before = [installation.dump(pid) for pid in pids]
-    second = installation.begin()
-    installation.play_to_the_end(second)
+    pids = [installation.server.pid, installation.registered(session).facts["pid"]]
+    before.append(installation.dump(pids[1]))
+    installation.play(session)
     installation.ask("POST", f"/sessions/{session}/interrupt")
-    installation.until(session, lambda now: now["status"] == "idle")
     after = [installation.dump(pid) for pid in pids]
     assert [sorted(now - then) for now, then in zip(after, before, strict=True)] == [[], []]
     installation.close()
@@ -220,20 +226,20 @@ def test_a_long_conversation_continues_without_the_package_too(installation):
     ) as process:
         running = Running(process)
         running.say(user("go"))
+        running.read_until(b'"type":"result"')
+        running.say(user("ask"))
         question = running.line_with(b'"subtype":"can_use_tool"')
         deadline = time.monotonic() + PATIENCE
         while not {"shim.bridge.stop", "shim.process.strays", "uuid"} <= installation.dump(process.pid):
             assert time.monotonic() < deadline
         installation.package.rename(installation.site / "elsewhere")
         running.say(answer(question["request_id"], behavior="allow", updatedInput={"command": "touch x"}))
-        running.read_until(b'"type":"result"')
+        running.read_until(b"After.")
         running.say(user("again"))
         running.read_until(b"Again.")
         done = running.hang_up()
-    assert done.status == 0 and [line["result"] for line in done.lines if line["type"] == "result"] == [
-        "After.",
-        "Again.",
-    ]
+    results = [line["result"] for line in done.lines if line["type"] == "result"]
+    assert (done.status, results) == (0, ["Hello.", "After.", "Again."])
 
 
 def test_each_lazy_import_of_a_host_is_loaded_at_its_start():

@@ -81,6 +81,15 @@ def test_each_run_below_such_a_parent_has_one_result(box, parent, runs):
         assert time.monotonic() < deadline, left
 
 
+@pytest.mark.parametrize("parent", PARENTS)
+def test_the_exit_status_of_a_vendor_is_known_below_such_a_parent(box, parent):
+    """A kernel that reaps our children keeps it from us, and a failed vendor looks like a good one."""
+    vendor = box.program("vendor", f"cat {box.path}/answer\nexit 3\n")
+    (box.path / "answer").write_text(ANSWER, encoding="utf-8")
+    done = run(box, *ASK, parent=parent, SHIM_VENDOR="demo", SHIM_BIN=vendor)
+    assert done.returncode == 1 and "exited with code 3" in done.stdout, done
+
+
 @pytest.mark.parametrize("number", ENDING)
 @pytest.mark.parametrize("parent", [block_all, ignore_all])
 def test_a_signal_ends_a_turn_below_such_a_parent(box, parent, number):
