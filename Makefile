@@ -19,9 +19,11 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m compileall -q shim
 	@touch $@
 
+# The tests are collected once, so that the bytecode of their rewritten assertions is there for every worker.
 $(VENV)/.ready: $(VENV)/.installed
 	@echo "installing the test tools into $(VENV) (once) …"
 	@$(PIP) -e '.[test]'
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --collect-only tests > /dev/null || true
 	@touch $@
 
 setup: $(VENV)/.ready ## .venv with the shim (editable), its bytecode and the test tools
@@ -35,7 +37,7 @@ lint: setup
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-# With bytecode, so that assertions are rewritten only once.
+# With bytecode: what was changed is rewritten only once.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --alone -n 2 --dist worksteal --ignore=tests/e2e
 # Three workers on two cores: real programs wait for most of their time.
 PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 3 --dist loadgroup -m e2e
