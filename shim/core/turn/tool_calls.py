@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.hooks.callbacks import Seen
 from shim.core.claude.line_pieces import tool_response
-from shim.core.claude.mcp_content import convert_result, is_failed_result
+from shim.core.claude.mcp_content import is_failed_result
+from shim.core.claude.tool_content import SHELL, format_content
 from shim.core.policy.policy import STRUCTURED
 from shim.core.policy.rules import MCP, claude_tool_name
 from shim.core.reading.account import Account
-from shim.core.reading.json_text import UNSURE, Exact, as_content, dump
+from shim.core.reading.json_text import UNSURE, Exact, dump
 from shim.core.reading.limits import LONGEST_CHARACTER, fit, fit_images
 from shim.core.turn.machine import CLOSED, MESSAGE, READY, Machine
 from shim.core.turn.open_calls import QUESTION, STREAM, UPDATE, Announcement, OpenCalls, fingerprint, read_id
@@ -291,9 +292,9 @@ class ToolCalls:
         if self._machine.state is not READY and not self._machine.go(READY):
             return  # it is answered with the end, as every call is
         judge, is_error = self._terms.judge, is_error or self.interrupted  # a vendor may call what it stopped complete
-        if content.__class__ is not str or call[1].startswith(MCP):
+        if content.__class__ is not str or call[1] == SHELL or call[1].startswith(MCP):
             is_error = is_error or is_failed_result(content)
-            content = as_content(convert_result(content, call[1], failed=is_error))
+            content = format_content(content, call[1], failed=is_error)
         if (
             not is_error
             and judge is not None

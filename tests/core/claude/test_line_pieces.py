@@ -57,7 +57,7 @@ def test_edit_tells_both_strings(given, every):
 def test_a_failure_is_its_text_with_a_prefix(name):
     """S8"""
     assert sibling(name, {}, "no such file", True) == "Error: no such file"
-    assert sibling(name, {}, 'quo"te\n', True) == 'Error: quo"te\n'
+    assert sibling(name, {}, 'quo"te\n!', True) == 'Error: quo"te\n!'
     assert sibling(name, {}, "", True) == "Error: "
 
 

@@ -1,0 +1,22 @@
+"""The content of a tool result, in the form that the real claude gives it."""
+
+from shim.core.claude.mcp_content import convert_result
+from shim.core.reading.json_text import as_content
+
+SHELL = "Bash"
+
+
+def format_content(value: object, tool: str, *, failed: bool) -> object:
+    """Return Claude's content for what a call of a tool returned: a text, or a list of Claude's blocks."""
+    content = as_content(convert_result(value, tool, failed=failed))
+    return trim_output(content) if tool == SHELL and isinstance(content, str) else content
+
+
+def trim_output(text: str) -> str:
+    """Return the output of a command without blank lines before it and white space after it."""
+    if text[-1:].isspace():
+        text = text.rstrip()
+    if text[:1].isspace():
+        blank = len(text) - len(text.lstrip())
+        text = text[text.rfind("\n", 0, blank) + 1 :]
+    return text
