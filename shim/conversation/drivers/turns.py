@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     Reader = Callable[[type[Translator]], Callable[..., Translator]]
 
+FORWARD_SUBAGENT_TEXT = "--forward-subagent-text"
+
 
 class Turns:
     """`keep` stores a text that is too large for a line; `environment` is that of the vendor's children."""
@@ -142,10 +144,16 @@ class Turns:
             keep=self._keep,
             old_reader=old_sdk(setup.environment),
             output_style=setup.settled.output_style,
+            forwards_subagent_text=self._forwards_subagent_text(),
             tried=standing.tried,
             unhonoured=_unhonoured(vendor, request, setup.settled.unheeded),
             clock=lambda: int((time.monotonic() - began) * 1000),
         )
+
+    def _forwards_subagent_text(self) -> bool:
+        """Return whether the frontend wants texts of subagents. Yume's dialect has no word for that and wants all."""
+        is_asked = any(name == FORWARD_SUBAGENT_TEXT for name, _ in self._setup.invocation.leftovers.other)
+        return is_asked or self._facts.forwards_subagent_text or self._setup.dialect.asks_by_line
 
     def _server_names(self, policy: "Policy") -> list[str]:
         """Return the names of the MCP servers of the frontend, of the rules, and of the vendor's own settings files."""

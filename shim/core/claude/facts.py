@@ -139,6 +139,7 @@ class Facts:
         self.known_model = ""
         self.system_prompt: str | None = None
         self.append_system_prompt: str | None = None
+        self.forwards_subagent_text = False  # the frontend's `initialize` asked for texts of subagents
         self.cost = 0.0
         self.output_style = "default"  # of the settings; only the real claude obeys it
         self.context_tokens = 0  # of the last reply and what it was an answer to; 0 before the first

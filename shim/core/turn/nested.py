@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from shim.core.claude.mcp_content import convert_result, is_failed_result
+from shim.core.claude.mcp_content import is_failed_result
+from shim.core.claude.tool_content import format_content
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.rules import claude_tool_name
 from shim.core.reading.account import Account
-from shim.core.reading.json_text import Exact, as_content, as_text
+from shim.core.reading.json_text import Exact, as_text
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, Machine
 from shim.core.turn.open_calls import STREAM, Announcement, OpenCalls, fingerprint, read_id
 from shim.core.turn.reply import Reply
@@ -40,6 +41,7 @@ class NestedAgents:
         self.reply = reply
         self.note_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None  # of each announced call
         self.redact: Callable[[Message], Message] | None = None  # what a message is said as, where not as it is
+        self.forwards_text = True  # False: only calls and results are emitted, as the real claude does unasked
         self.table: OpenCalls[NestedCall] = OpenCalls()
         self.open: dict[str, NestedCall] = self.table.calls  # by the vendor's id
 
@@ -70,11 +72,11 @@ class Nested:
         self._usage = usage or NO_USAGE
 
     def text(self, whole: str) -> None:
-        if whole:
+        if whole and self._agents.forwards_text:
             self._assistant({"type": "text", "text": as_text(whole)})
 
     def thinking(self, whole: str) -> None:
-        if whole:
+        if whole and self._agents.forwards_text:
             self._assistant({"type": "thinking", "thinking": as_text(whole), "signature": ""})
 
     def tool_use(self, identity: str | None, name: str, arguments: Mapping[str, Any]) -> None:
@@ -110,7 +112,7 @@ class Nested:
         block = {
             "type": "tool_result",
             "tool_use_id": call.id,
-            "content": as_content(convert_result(content, call.name, failed=is_error)),
+            "content": format_content(content, call.name, failed=is_error),
             "is_error": is_error,
         }
         self._line(call.parent, "user", {"role": "user", "content": [block]})  # whichever agent returned it

@@ -184,6 +184,7 @@ class Terms(NamedTuple):
     keep        stores a text that is too large for a line, and says where
     output_style  Claude's name of the output style in the settings; "" for none
     old_reader  the frontend ends on a line of a kind that it does not know
+    forwards_subagent_text  texts and thoughts of nested agents are emitted; their calls always are
     tried       the vendors that were asked before this one, in their order
     unhonoured  rules that allow, and keys of settings, which have no effect
     clock       milliseconds since the turn began
@@ -207,6 +208,7 @@ class Terms(NamedTuple):
     keep: Keep | None = None
     old_reader: bool = False
     output_style: str = ""
+    forwards_subagent_text: bool = True
     tried: tuple[Tried, ...] = ()
     unhonoured: "tuple[Unhonoured, ...]" = ()
     clock: Callable[[], int] = lambda: 0

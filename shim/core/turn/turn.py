@@ -65,6 +65,7 @@ class Turn:
         )
         self.nested = nested = NestedAgents(machine, pen, conversation, account, exact, reply)
         nested.note_id = denials.note_id
+        nested.forwards_text = terms.forwards_subagent_text
         self.questions = questions = Questions(machine, terms, account, exact, calls, denials)
         self.closing = closing = Closing(
             machine, pen, conversation, account, opening, reply, calls, nested, questions, end

@@ -185,3 +185,16 @@ def test_what_an_mcp_server_returned_to_a_nested_agent_has_claudes_form():
     empty, audio = [line["message"]["content"][0]["content"] for line in stage.lines() if line["type"] == "user"]
     assert empty == "(mcp__srv__take completed with no output)"
     assert audio == [{"type": "text", "text": "[Audio from srv] Binary content (audio/wav, 3 bytes), not saved"}]
+
+
+def test_only_the_calls_of_a_nested_agent_are_said_to_a_frontend_that_did_not_ask_for_its_texts():
+    """Measured with claude 2.1.332: texts and thoughts come only with `--forward-subagent-text`."""
+    stage = Stage(forwards_subagent_text=False)
+    stage.turn.started(session_id="s")
+    stage.turn.tool_use("task", "Task", {"prompt": "x"})
+    child = stage.turn.child("task")
+    child.thinking("hm")
+    child.text("inside")
+    child.tool_use("n", "Read", {})
+    child.tool_result("n", "text")
+    assert [word for word in stage.brief() if word.startswith("task>")] == ["task>call:n Read", "task>result:n text"]

@@ -41,6 +41,8 @@ def _initialize(frontend: Frontend, request: Asked) -> Body:
     facts.system_prompt = _text(request.get("systemPrompt")) or facts.system_prompt
     facts.append_system_prompt = _text(request.get("appendSystemPrompt")) or facts.append_system_prompt
     facts.hooks = Hooks(request.get("hooks")) or facts.hooks
+    if isinstance(request.get("forwardSubagentText"), bool):
+        facts.forwards_subagent_text = request["forwardSubagentText"]
     body = {
         "commands": [],
         "agents": [],
