@@ -14,6 +14,7 @@ from typing import Any
 
 from shim.core.policy.place import Place
 from shim.core.policy.policy import NEVER_ASKED
+from shim.core.policy.rules import claude_tool_name
 from shim.vendors import codex_hook
 
 MARK = ": claude-shim;"  # in front of a command; its words mean nothing to the shell
@@ -25,9 +26,13 @@ def calls(event: Mapping[str, Any], place: Place, *servers: str) -> list[codex_h
 
 
 def asks(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
-    """Whether codex asks about the calls of an event, and somebody may say yes. `servers` of MCP were told to ask."""
-    name, asked = event.get("tool_name"), tuple(f"mcp__{server}__" for server in servers)
-    return mode not in NEVER_ASKED and (name in ("Bash", "apply_patch") or str(name).startswith(asked))
+    """Whether codex asks about the calls of an event, and somebody may say yes.
+
+    `servers` of MCP were told to ask, by their names in the names of their tools.
+    """
+    name, asked = str(event.get("tool_name")), tuple(f"mcp__{server}__" for server in servers)
+    is_asked = name in ("Bash", "apply_patch") or claude_tool_name(name).startswith(asked)
+    return mode not in NEVER_ASKED and is_asked
 
 
 def answer(reason: str, event: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from shim.core.policy.rules import MCP
 from shim.core.turn.terms import Home
 
 WAITING = 1000  # calls and changes of a turn that are remembered until they are said; no real turn has more
@@ -130,7 +131,7 @@ class Record:
 
 def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
     """A call that certainly gets no item: it was refused, or its command has ended. None for any other."""
-    name, text = str(call["name"]), output if isinstance(output, str) else ""
+    name, text = _tool_name(call), output if isinstance(output, str) else ""
     refused = text.startswith(REFUSED)
     head, _, said = text.partition("Output:\n")
     ended = re.search(ENDED, head) if name == SHELL else None
@@ -145,6 +146,13 @@ def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
         calls = [("Bash", {"command": whole})] if name == SHELL and whole else [(name, arguments)]
     failed = refused or (ended is not None and ended[1] != "0")
     return Unsaid(str(call["call_id"]), calls, said if ended else text, failed, text.startswith((*HOOKED, REJECTED)))
+
+
+def _tool_name(call: Mapping[str, Any]) -> str:
+    """Return the name of the tool that the model called, with its server if it is a tool of MCP."""
+    name, namespace = str(call["name"]), call.get("namespace")
+    is_of_server = isinstance(namespace, str) and namespace.startswith(MCP)
+    return f"{namespace}__{name}" if is_of_server else name
 
 
 def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ before: `initialize`, `config/read`, `hooks/list`, then `thread/start` (or resum
 that comes earlier waits. Its lines are JSON-RPC without the word `jsonrpc`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from shim.core.claude.messages import Kinds, Message
 from shim.core.policy.rules import plain_name
@@ -18,7 +18,7 @@ from shim.vendors import codex_settings
 QUESTIONS = 1000  # of codex's that wait for their answer
 SERVERS = 100  # of MCP, that are told to ask
 GREETING, CONFIG, HOOKS, THREAD, TURN = "greeting", "config", "hooks", "thread", "turn"
-STOPPING, STEERING, REASON = "stopping", "steering", "reason"
+STOPPING, STEERING, REASON, CLEANING = "stopping", "steering", "reason", "cleaning"
 OPENING = (GREETING, HOOKS, THREAD)  # steps without which there is no thread
 TAKES: Kinds = frozenset(("image", "url"))
 ASKS = {"approvalPolicy": "untrusted"}  # it asks before each command and each patch, in every sandbox
@@ -152,6 +152,16 @@ class Thread:
         """The turn has ended."""
         self.turn = ""
         self.forms.open.clear()
+
+    def end_commands(self, threads: Iterable[str] = ()) -> None:
+        """End the commands of an interrupted turn, also those of its subagents' `threads`.
+
+        codex ends only the call that it waits for. A command that it has put into the background runs on until the
+        conversation ends.
+        """
+        if self.greeted:
+            for thread in (self.session, *threads):
+                self.outbox.append(self.peer.ask(CLEANING, "thread/backgroundTerminals/clean", threadId=thread))
 
     # -- its questions -------------------------------------------------------------------------------------
 

@@ -362,6 +362,8 @@ class ThreadTranslator(Translator):
             return
         self._say_unsaid(params)
         self.thread.over()
+        if done.get("status") == "interrupted":
+            self.thread.end_commands(self._agents)
         if self.turn.state is CLOSED:  # ended by us before codex heard of it
             return
         status = done.get("status")
@@ -387,11 +389,32 @@ class ThreadTranslator(Translator):
     def _fail(self, error: Any) -> None:
         if self.turn.state is CLOSED:
             return
-        info = error.get("codexErrorInfo")
-        found = next(iter(info.values()), None) if isinstance(info, dict) else None
-        status = found.get("httpStatusCode") if isinstance(found, dict) else None
-        self.turn.failed(str(error.get("message") or "codex failed"), status=status)
+        kind, status = _read_error_info(error.get("codexErrorInfo"))
+        self.turn.failed(str(error.get("message") or kind or "codex failed"), status=status)
         self.turn.settle()
+
+
+# The HTTP status that codex's word for an error of the model's service stands for. codex gives a number only to errors
+# that it has no word for.
+ERROR_STATUSES = {
+    "badRequest": 400,
+    "contextWindowExceeded": 400,
+    "unauthorized": 401,
+    "modelNotFound": 404,
+    "rateLimitExceeded": 429,
+    "usageLimitExceeded": 429,
+    "internalServerError": 500,
+    "serverOverloaded": 529,
+}
+
+
+def _read_error_info(info: object) -> tuple[str, int | None]:
+    """Return the kind and the HTTP status of an error: `"modelNotFound"` or `{"other": {"httpStatusCode": 404}}`."""
+    if isinstance(info, dict):
+        kind, details = next(iter(info.items()), ("", None))
+        status = details.get("httpStatusCode") if isinstance(details, dict) else None
+        return str(kind), status if isinstance(status, int) else ERROR_STATUSES.get(str(kind))
+    return (info, ERROR_STATUSES.get(info)) if isinstance(info, str) else ("", None)
 
 
 STATUSES = {"completed": "completed", "inProgress": "in_progress"}

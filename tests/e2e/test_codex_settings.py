@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from frontend import Frontend
@@ -136,4 +137,24 @@ def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_r
         '[mcp_servers.srv.tools."a.b"]\napproval_mode="approve"\n',
     )
     model.steps = [("mcp__srv.a.b", {}), ("mcp__srv.a_b", {})]
-    assert (asked(frontend), made(frontend)) == (["mcp__srv__a.b"], set())
+    assert (asked(frontend), made(frontend)) == (["mcp__srv__a_b"], set())
+
+
+@stepping
+def test_a_call_of_a_server_that_a_rule_denies_keeps_its_server(frontend: Frontend, model: Stepping) -> None:
+    own = server(frontend)
+    model.steps = [("mcp__srv.tool", {})]
+    conversation = Conversation(
+        frontend, *ASKING, "--mcp-config", json.dumps({"mcpServers": {"srv": own}}), "--disallowedTools", "mcp__srv"
+    )
+    conversation.send(STEP)
+    result = conversation.until("result")
+    calls = [block["name"] for line in conversation.lines for block in blocks_of(line) if block["type"] == "tool_use"]
+    assert calls == ["mcp__srv__tool"]
+    assert [denial["tool_name"] for denial in result["permission_denials"]] == ["mcp__srv__tool"]
+    assert made(frontend) == set()
+
+
+def blocks_of(line: dict[str, Any]) -> list[dict[str, Any]]:
+    content = line.get("message", {}).get("content")
+    return content if isinstance(content, list) else []

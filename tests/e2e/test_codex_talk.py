@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from frontend import Frontend
-from place import Line
+from place import Line, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, Call, Reply, Request, ScriptedServer
 from test_acp import ASKING, Conversation, made
 from test_hooked_vendors import LET_OUT, MADE, SERVER, STEP, STEPPING_CODEX, SUBAGENTS, Stepping, SteppingResponses
@@ -245,6 +245,20 @@ def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(f
     conversation.send("[[text]] hi")
     assert conversation.until("result")["result"] == REPLY
     assert made(frontend) == {"begun"}
+
+
+@stepping
+def test_nothing_of_an_interrupted_turn_runs_on(frontend: Frontend, model: Stepping) -> None:
+    """codex ends only the call that it waits for, not a command that it has put into the background before."""
+    loop = "echo $$ > pid; while true; do date >> marks; sleep 0.1; done"
+    model.steps = [shell(loop, yield_time_ms=250), shell("touch begun; sleep 60", yield_time_ms=30_000)]
+    conversation = Conversation(frontend, *BYPASS)
+    conversation.send(STEP)
+    assert wait_until(lambda: {"begun", "pid"} <= made(frontend), 30)
+    process = int((frontend.folder / "pid").read_text())
+    conversation.order(subtype="interrupt")
+    assert conversation.until("result")["subtype"] == "error_during_execution"
+    assert wait_until(lambda: not Path(f"/proc/{process}").exists(), 3)
 
 
 @pytest.mark.full

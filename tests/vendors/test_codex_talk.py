@@ -11,6 +11,7 @@ from codex_agent import (
     GREETED,
     LISTED,
     OPENED,
+    THREAD,
     Talk,
     completed,
     delta,
@@ -234,7 +235,7 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
     assert (asked.tool, asked.arguments, asked.call) == ("Bash", {"command": "ls"}, "c1")
     assert talk.answer(True).last() == {"id": 7, "result": {"decision": "accept"}}
     talk.says(completed(COMMAND, aggregatedOutput="a\n", exitCode=0), done()).end()
-    assert [(block["content"], block["is_error"]) for block in talk.blocks("tool_result")] == [("a\n", False)]
+    assert [(block["content"], block["is_error"]) for block in talk.blocks("tool_result")] == [("a", False)]
 
 
 def test_the_folder_of_a_command_is_shown_where_it_is_another_one():
@@ -437,3 +438,51 @@ def test_an_item_with_the_same_id_about_something_else_is_another_call():
 def test_a_command_has_worked_only_if_its_exit_code_or_its_status_says_so(status, code, failed):
     talk = Talk().begun().says(completed(ran(), status=status, exitCode=code), done()).end()
     assert [block["is_error"] for block in talk.blocks("tool_result")] == [failed]
+
+
+# -- an error of the service, and what an interrupt leaves -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("info", "status"),
+    [
+        ("modelNotFound", 404),
+        ("unauthorized", 401),
+        ("rateLimitExceeded", 429),
+        ("serverOverloaded", 529),
+        ({"modelNotFound": {}}, 404),
+        ({"httpConnectionFailed": {"httpStatusCode": 502}}, 502),
+        ({"httpConnectionFailed": {"httpStatusCode": None}}, None),
+        ("sandboxError", None),
+        (None, None),
+    ],
+)
+def test_an_error_has_the_status_of_its_kind(info, status):
+    error = {"message": "it failed", "codexErrorInfo": info}
+    (turn,) = check_turns(Talk().begun().says(done("failed", error=error)).end().lines, partial=False)
+    assert (turn[-2]["is_error"], turn[-2].get("api_error_status")) == (True, status)
+
+
+def test_an_error_without_a_text_is_named_by_its_kind():
+    error = {"message": "", "codexErrorInfo": "modelNotFound"}
+    (turn,) = check_turns(Talk().begun().says(done("failed", error=error)).end().lines, partial=False)
+    assert "modelNotFound" in turn[-2]["result"]
+
+
+def test_the_commands_of_an_interrupted_turn_are_ended():
+    spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
+    ended = completed(spawn, receiverThreadIds=["t2"], agentsStates={})
+    talk = Talk().begun().says(ended, done("interrupted"))
+    cleaned = [line["params"]["threadId"] for line in talk.lines_told if "Terminals/clean" in str(line.get("method"))]
+    assert cleaned == [THREAD, "t2"]
+
+
+def test_the_commands_of_a_turn_that_ended_by_itself_stay():
+    assert "thread/backgroundTerminals/clean" not in methods(Talk().begun().says(done()))
+
+
+def test_a_partial_answer_is_said_like_any_text():
+    """Its phase is new in codex 0.171."""
+    words = {"type": "agentMessage", "id": "m1", "text": "First.", "phase": "partial_answer"}
+    (turn,) = check_turns(Talk().begun().says(completed(words), done()).end().lines, partial=False)
+    assert (turn[-2]["result"], turn[-2]["shim"]["unknown_events"]) == ("First.", {})
