@@ -83,6 +83,7 @@ class Transcript:
         # History lists leave out sessions of programs.
         self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
         self._name: str | None = None
+        self.forked_from = ""  # the path of the transcript that a new one begins with
         self._descriptor: int | None = None
         self._ended = not self._projects
         self._size = 0
@@ -214,11 +215,28 @@ class Transcript:
             flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             try:
                 self._descriptor = os.open(str(self._name), flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+                self._copy_history(self._descriptor)
             except FileExistsError:
                 self._descriptor = os.open(str(self._name), flags, dir_fd=folder)
                 self._continue(self._descriptor)
         finally:
             os.close(folder)
+
+    def _copy_history(self, descriptor: int) -> None:
+        """Begin the transcript of a forked session with the lines of the original, under the new session's id."""
+        original = os.path.basename(self.forked_from).removesuffix(".jsonl")
+        data = _read_end(self.forked_from) if original else b""
+        if not data.startswith(MARK):  # there is none, it is not ours, or it is too long to be copied
+            return
+        data = data[: data.rfind(b"\n") + 1]
+        session = str(self._name).removesuffix(".jsonl")
+        for key in (b'"sessionId":', b'"session_id":'):  # unescaped, so neither stands in a text
+            data = data.replace(key + dump(original), key + dump(session))
+        while data:
+            written = os.write(descriptor, data)
+            self._size += written
+            self._parent = last_uuid(data[-TAIL_BYTES:])
+            data = data[written:]
 
     def _continue(self, descriptor: int) -> None:
         """Continue at the end of the file. OSError if we did not make it."""

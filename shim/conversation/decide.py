@@ -226,11 +226,17 @@ class Start:
 
     def _load_resumed_uuids(self) -> list[str]:
         """Return the ids of the messages of the session that is resumed; none if it has no transcript."""
-        from shim.channels.transcript import Transcript, read_message_uuids
+        from shim.channels.transcript import read_message_uuids
+
+        return read_message_uuids(self._resumed_transcript())
+
+    def _resumed_transcript(self) -> str:
+        """Return the path of the transcript of the session that is resumed, or ""."""
+        from shim.channels.transcript import Transcript
 
         if self.resumed is None:
-            return []
-        return read_message_uuids(Transcript(self.environment, self.resumed.cwd, "").path(self.resumed_id or ""))
+            return ""
+        return Transcript(self.environment, self.resumed.cwd, "").path(self.resumed_id or "")
 
     def _run(self, signals: "Signals", ends: "Ends | None") -> int:
         launcher, skipped = self._prepared(), [one.fact() for one in self.listing.skipped]
@@ -361,6 +367,8 @@ class Start:
         if self.recordings is not None:
             launcher.played = self.recordings.tried
         facts.policy = setup.policy()
+        if self.invocation.session.fork_session and self._transcript():
+            launcher.forked_transcript = self._resumed_transcript()
         facts.output_style = self.settled.output_style or facts.output_style
         if self.settled.hooks and self._transcript():  # a hook is told the path, also of the first child
             from shim.channels.transcript import Transcript

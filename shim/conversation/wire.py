@@ -264,6 +264,7 @@ class Run:
                 clean = Redactor().value
             tally = kept.tally if isinstance(kept, ClaudePen) else None
             self._transcript = Transcript(setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally)
+            self._transcript.forked_from = self._launcher.forked_transcript
             self._launcher.facts.transcript = self._transcript.path(self._launcher.facts.rules.session_id)
         invocation = self._invocation
         return Output(

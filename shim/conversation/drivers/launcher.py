@@ -136,6 +136,7 @@ class Launcher:
         self.timeouts = {name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS}
         self.standing = Standing(setup, known)
         self.refusal: ShimError | None = None
+        self.forked_transcript = ""  # the path of the transcript that a forked session begins with
         self.played: Callable[[], tuple[Tried, ...]] | None = None
         self.ahead: Started | None = None  # a child that was started before the loop, for its first message
         self.request = Request(setup.invocation, "")  # that the last child was started for

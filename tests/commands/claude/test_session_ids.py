@@ -1,5 +1,7 @@
 """Session ids as they are typed, and messages at which a session is resumed, measured with claude 2.1.329."""
 
+import json
+
 import pytest
 from box import ASK
 
@@ -95,3 +97,15 @@ def test_a_turn_is_not_dropped_from_a_session(box, run):
 def test_a_resume_point_needs_a_session(box, flags, text):
     done = refused(box, *ASK, *flags, SHIM_VENDOR="demo")
     assert (done.status, done.stdout, done.stderr.strip()) == (1, b"", text)
+
+
+def test_the_transcript_of_a_copy_begins_with_the_history_of_the_original(box, run):
+    run("--session-id", LOWER)
+    original = transcripts(box)[f"{LOWER}.jsonl"]
+    run("--resume", LOWER, "--fork-session", "--session-id", OTHER)
+    copy = transcripts(box)[f"{OTHER}.jsonl"]
+    assert copy.startswith(original.replace(LOWER, OTHER)) and len(copy) > len(original)
+    assert LOWER not in copy and transcripts(box)[f"{LOWER}.jsonl"] == original
+    lines = [json.loads(line) for line in copy.splitlines()]
+    messages = [line for line in lines if "parentUuid" in line]
+    assert [line["parentUuid"] for line in messages[1:]] == [line["uuid"] for line in messages[:-1]]
