@@ -29,10 +29,11 @@ CLAUDE_CODE_LOG = "from claude_code_log.cli import main; main()"
 SUMMARY = {"Input": NAMES[0], "Cache Creation": NAMES[1], "Cache Read": NAMES[2], "Output": NAMES[3]}
 
 
-def ccusage(home: Path) -> Usage:
+def ccusage(home: Path, *report: str) -> Usage:
+    """Return the totals of a report, by default of the one about Claude's transcripts alone."""
     program = install("ccusage")
     said = printed(
-        [str(program.executable), "claude", "daily", "--json", "--offline"],
+        [str(program.executable), *(report or ("claude", "daily")), "--json", "--offline"],
         home,
         {"HOME": str(home), "PATH": program.path},
     )

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counters import COUNTERS, NAMES, Usage
+from counters import COUNTERS, NAMES, Usage, ccusage
 from frontend import Frontend
 from programs import newer_python
 from scripts import ScriptedServer
 from test_scenarios import BYPASS
-from vendor_setups import CLAUDE_ITSELF, CODEX, PI, VENDORS, VIBE, Vendor
+from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN, VENDORS, VIBE, Vendor
 
 pytestmark = pytest.mark.e2e
 
@@ -61,6 +61,20 @@ def test_each_counts_what_the_results_say(frontend: Frontend, vendor: Vendor, he
 def test_a_conversation_in_one_process_is_counted_too(frontend: Frontend, hello: Path) -> None:
     run = frontend.messages("[[text]]")
     assert counted(home_of(frontend)) == dict.fromkeys(COUNTERS, total([run.result]))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("vendor", [CODEX, QWEN], indirect=True, ids=str)
+def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: Frontend) -> None:
+    """It reads the vendor's own log too."""
+    first = frontend.run("[[text]]").result["usage"]["output_tokens"]
+    assert ccusage(home_of(frontend), "daily")["output_tokens"] == 2 * first
+    settings = home_of(frontend) / ".config" / "shim" / "config.toml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    before = settings.read_text() if settings.exists() else ""
+    settings.write_text(f"transcripts = false\n{before}")
+    second = frontend.run("[[text]]").result["usage"]["output_tokens"]
+    assert ccusage(home_of(frontend), "daily")["output_tokens"] == 2 * first + second
 
 
 @pytest.mark.full
