@@ -1,6 +1,6 @@
 # Two commands are enough: `make run` shows a turn, `make test` proves it.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test full e2e bench fuzz accept picture texts screens lint clean
+.PHONY: help setup run test full e2e newest bench fuzz accept picture texts screens lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -65,6 +65,10 @@ $(VENV)/.e2e: $(VENV)/.ready
 e2e: $(VENV)/.e2e ## real vendor CLIs against a model server on loopback, and the exported page in Chromium
 	@began=$$(date +%s) && $(PYTEST_E2E) tests/e2e \
 	  && echo "make e2e: $$(($$(date +%s) - began)) s"
+
+# NAMES="codex pi" tries these alone.
+newest: $(VENV)/.e2e ## the newest version of each vendor CLI and client, and what differs from the pinned ones
+	@$(BIN)/python tests/e2e/newest.py $(NAMES)
 
 bench: $(VENV)/.e2e ## measurements, as ratios inside one run
 	@$(BIN)/python tests/bench/bench.py

@@ -1,0 +1,371 @@
+"""`make newest`: try the newest version of each vendor program and client, and print what differs from the pins.
+
+    python tests/e2e/newest.py [NAME ...]
+
+Each program is installed into the cache of the e2e tests and gets a short smoke against the model servers on loopback:
+its version, one turn in each permission mode that the shim passes to it, and one conversation if it can hold one.
+Clients hold a conversation with qwen. A vendor for which no scripted model exists is only asked for its version and its
+help. The report is for a person, who then raises a pin; nothing in the repository changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import programs
+from acp_clients import ACPS
+from clis import install_drop_in, isolated_environment
+from counters import ccusage
+from frontend import Frontend, Run
+from scripts import REPLY
+from sdk_clients import PYTHON, TYPESCRIPT
+from vendor_setups import CLAUDE_ITSELF, KIMI, PI_CUMULATIVE, QWEN, VENDORS, VIBE, Vendor
+from wrappers import WRAPPERS
+
+from shim.vendors import find
+
+HELP_SECONDS = 60.0  # a program of megabytes of JavaScript on a busy machine
+REGISTRY_SECONDS = 120.0  # npm and pip try again by themselves
+FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+# The help page that lists the flags with which the shim starts a program; `--help` where none is named.
+HELP_PAGES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "codex": (("exec", "--help"), ("app-server", "--help")),
+    "opencode": (("run", "--help"), ("acp", "--help")),
+}
+# Versions that are pinned because they are old, and packages that other pins bring.
+KEPT = {"acp-before", "acp-oldest", "claude-code-1", PI_CUMULATIVE.package, "oldest", "before"}
+
+# Vendors whose programs reach no scripted model, and their packages of npm's.
+UNSCRIPTED = {"amp": "@ampcode/cli", "cline": "cline", "droid": "@factory/cli", "kilo": "@kilocode/cli"}
+
+Check = Callable[[], "str | None"]  # returns what a person should know, and raises where the program failed
+
+
+@dataclass
+class Report:
+    """What was found out about one program.
+
+    name        what the tests call it
+    pinned      the version that the tests use
+    newest      the version in the registry; "" if the registry did not answer
+    changes     what differs from the pinned version, or what is not known of it
+    failures    the steps that did not pass
+    """
+
+    name: str
+    pinned: str
+    newest: str = ""
+    changes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def run(self, step: str, check: Check) -> bool:
+        """Run a step and keep what came of it; return whether it passed."""
+        try:
+            change = check()
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [repr(error)]
+            self.failures.append(f"{step}: {type(error).__name__}: {lines[0][:300]}")
+            return False
+        if change:
+            self.changes.append(f"{step}: {change}")
+        return True
+
+    def format(self) -> str:
+        """Return the report as lines of text: one line if nothing differs."""
+        versions = self.pinned if self.newest == self.pinned else f"{self.pinned} -> {self.newest or 'unknown'}"
+        verdict = "as pinned" if self.newest == self.pinned else "newer version"
+        if self.failures:
+            verdict = "1 step failed" if len(self.failures) == 1 else f"{len(self.failures)} steps failed"
+        lines = [f"{self.name}: {versions}: {verdict}"]
+        lines += [f"  changed  {change}" for change in self.changes]
+        lines += [f"  FAILED   {failure}" for failure in self.failures]
+        return "\n".join(lines)
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+
+def find_newest(package: str) -> str:
+    """Return the newest version of a package of npm's or PyPI's. RuntimeError if the registry has none."""
+    if package in programs.PYTHON_PINS or package in programs.PYTHON_PROGRAMS:
+        name = programs.PYTHON_PINS.get(package, package).partition("==")[0]
+        python = programs.newer_python() if package in programs.PYTHON_PROGRAMS else None
+        previews = ["--pre"] if re.search("[a-z]", programs.version_of(package)) else []
+        command = [python or sys.executable, "-m", "pip", "index", "versions", *previews, name]
+        match = re.search(r"\(([^)]+)\)", _output(command, REGISTRY_SECONDS))
+        version = match[1] if match else ""
+    else:
+        pin = programs.PINS[package]
+        name = pin.removeprefix("npm:").rpartition("@")[0] if pin.startswith("npm:") else package
+        npm = shutil.which("npm") or "npm"
+        version = _output([npm, "view", name, "version"], REGISTRY_SECONDS).strip()
+    if not version:
+        raise RuntimeError(f"the registry names no version of {package}")
+    return version
+
+
+def use_version(package: str, version: str) -> None:
+    """Let the tests' installer install this version from now on, in this process alone."""
+    if package in programs.PYTHON_PINS:
+        programs.PYTHON_PINS[package] = f"{programs.PYTHON_PINS[package].partition('==')[0]}=={version}"
+    elif package in programs.PYTHON_PROGRAMS:
+        programs.PYTHON_PROGRAMS[package] = (version, programs.PYTHON_PROGRAMS[package][1])
+    else:
+        before, sign, _ = programs.PINS[package].rpartition("@")
+        programs.PINS[package] = f"{before}{sign}{version}"
+    for cached in (programs.install, programs.npm_folder, programs.python_folder, programs.copilot_cache):
+        cached.cache_clear()
+
+
+def compare_flags(before: str, after: str) -> str | None:
+    """Return which flags two help pages do not share; None if the pages name the same ones."""
+    old, new = set(FLAG.findall(before)), set(FLAG.findall(after))
+    gone, added = sorted(old - new), sorted(new - old)
+    parts = [f"gone {' '.join(gone)}"] * bool(gone) + [f"new {' '.join(added)}"] * bool(added)
+    return "; ".join(parts) or None
+
+
+# -- vendors ----------------------------------------------------------------------------------------------------------
+
+
+def check_vendor(vendor: Vendor) -> Report:
+    """Return what the newest version of a vendor program does otherwise than the pinned one."""
+    package = "newest" if vendor is CLAUDE_ITSELF else vendor.package
+    report = Report(vendor.name, programs.version_of(package))
+    if not _take_newest(report, package, lambda: read_help(vendor)):
+        return report
+    for step, check in _vendor_steps(vendor):
+        report.run(step, check)
+    return report
+
+
+def _take_newest(report: Report, package: str, read: Callable[[], str] = str) -> bool:
+    """Install the newest version and compare its help with the pinned one's; return whether it can be tried."""
+
+    def look_up() -> None:
+        report.newest = find_newest(package)
+
+    if not report.run("registry", look_up):
+        return False
+    if report.newest == report.pinned:
+        return True
+    pages: list[str] = []
+    report.run("help of the pinned version", lambda: pages.append(read()))
+    use_version(package, report.newest)
+    return report.run("help", lambda: compare_flags(pages[0], read()) if pages else None)
+
+
+def read_help(vendor: Vendor) -> str:
+    """Return the help pages of a vendor's program, as it is installed now."""
+    program = programs.install(vendor.package)
+    with tempfile.TemporaryDirectory() as root:
+        environment = isolated_environment(vendor, program, "http://127.0.0.1:9", Path(root))
+        pages = HELP_PAGES.get(vendor.name, (("--help",),))
+        return "\n".join(_output([str(program.executable), *page], HELP_SECONDS, environment) for page in pages)
+
+
+def _vendor_steps(vendor: Vendor) -> Iterator[tuple[str, Check]]:
+    yield "version", lambda: _check_version(vendor)
+    for mode in find(vendor.name).modes:
+        flags = ("--permission-mode", mode)
+        yield f"one-shot turn, {mode}", lambda flags=flags: _check_turn(vendor, lambda it: it.run("[[text]]", *flags))
+    if vendor.two_way or vendor is CLAUDE_ITSELF:
+        yield "conversation", lambda: _check_turn(vendor, lambda it: it.messages("[[text]]"))
+
+
+def check_unscripted(name: str, package: str) -> Report:
+    """Return whether the newest version of a vendor program was tested, and has the permission flags of its profile."""
+    vendor = find(name)
+    report = Report(name, vendor.version.tested)
+    programs.PINS.setdefault(package, "")
+    programs.WITH_OPTIONAL |= {package}  # the program of the platform is among them
+
+    def look_up() -> None:
+        report.newest = find_newest(package)
+        if vendor.version.place(report.newest) == "tested":
+            report.pinned = report.newest
+
+    def compare() -> str | None:
+        version = vendor.version.read(_run_program(name, package, vendor.version.args))
+        place = vendor.version.place(version)
+        return None if place == "tested" else f"{version or 'no version was read'} is {place}"
+
+    def look_for_flags() -> str | None:
+        flags = {word for words in vendor.modes.values() for word in words if word.startswith("-")}
+        pages = HELP_PAGES.get(name, (("--help",),))
+        missing = flags - set(FLAG.findall("\n".join(_run_program(name, package, page) for page in pages)))
+        return f"the help does not name {' '.join(sorted(missing))}" if missing else None
+
+    if report.run("registry", look_up):
+        use_version(package, report.newest)
+        if report.run("version", compare):
+            report.run("permission flags", look_for_flags)
+    return report
+
+
+def _run_program(name: str, package: str, arguments: Sequence[str]) -> str:
+    """Return what a vendor program of npm's prints, in an empty home. Its package may bring other programs too."""
+    path = f"{programs.node_folder()}{os.pathsep}{os.environ['PATH']}"
+    programs_folder = programs.npm_folder(package) / "node_modules" / ".bin"
+    with tempfile.TemporaryDirectory() as home:
+        command = [str(programs_folder / find(name).programs[0]), *arguments]
+        return _output(command, HELP_SECONDS, {"PATH": path, "HOME": home, "LANG": "C.UTF-8"})
+
+
+def _check_version(vendor: Vendor) -> str | None:
+    """Return what `shim doctor` says of the version, unless it was tested."""
+    with drop_in(vendor) as frontend:
+        command = [sys.executable, "-m", "shim", "doctor", vendor.name, "--json", "--wait", str(int(HELP_SECONDS))]
+        said = _output(command, 2 * HELP_SECONDS, frontend.environment)
+    (found,) = json.loads(said)["vendors"]
+    if found["place"] == "tested":
+        return None
+    return f"{found['version'] or 'no version was read'} is {found['place']}"
+
+
+def _check_turn(vendor: Vendor, ask: Callable[[Frontend], Run]) -> str | None:
+    """Return the events of a turn that the shim does not know. AssertionError if the turn did not answer."""
+    with drop_in(vendor) as frontend:
+        run = ask(frontend)
+    result = run.result
+    assert not result["is_error"], "; ".join(result.get("errors") or [result.get("result") or run.stderr])
+    assert result["result"] == REPLY, f"answered {result['result'][:100]!r}"
+    unknown = (result.get("shim") or {}).get("unknown_events")
+    return f"unknown events {json.dumps(unknown)}" if unknown else None
+
+
+@contextmanager
+def drop_in(vendor: Vendor) -> Iterator[Frontend]:
+    """A working directory, a home and the drop-in over a vendor's program and a scripted model."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root, vendor.server() as model:
+        folder = Path(root) / "work"
+        folder.mkdir()
+        program = programs.install(vendor.package)
+        environment = isolated_environment(vendor, program, model.url, Path(root))
+        environment |= {"IS_SANDBOX": "1"}  # the real claude refuses bypassPermissions to root elsewhere
+        claude = install_drop_in(vendor, environment, Path(root))
+        frontend = Frontend(claude, folder, environment, arguments=vendor.arguments)
+        try:
+            yield frontend
+        finally:
+            frontend.close()
+
+
+# -- clients ----------------------------------------------------------------------------------------------------------
+
+
+def _ask_sdk(client: object) -> None:
+    with drop_in(QWEN) as place:
+        conversation = client.connect(place)
+        turn = conversation.turn("[[text]]")
+        conversation.disconnect()
+        assert turn.result["text"] == REPLY, turn.lines[-1]
+
+
+def _ask_adapter() -> None:
+    with drop_in(QWEN) as place:
+        editor = ACPS[-1].connect(place)
+        editor.open()
+        prompt = editor.prompt("[[text]]")
+        editor.leave()
+        assert prompt.text == REPLY, prompt.error
+
+
+def _ask_ccusage() -> None:
+    with drop_in(QWEN) as place:
+        expected = place.run("[[text]]").result["usage"]["output_tokens"]
+        counted = ccusage(Path(place.environment["HOME"]))["output_tokens"]
+        assert counted == expected, f"counted {counted} tokens of {expected}"
+
+
+def _client_checks() -> Mapping[str, Callable[[], None]]:
+    """What is tried with each client, by its pin."""
+
+    def ask(wrapper: object) -> Callable[[], None]:
+        def check() -> None:
+            with drop_in(QWEN) as place:
+                (answer,) = wrapper.ask(place, ["[[text]]"])
+                assert answer.get("text") == REPLY, answer
+
+        return check
+
+    checks = {wrapper.package: ask(wrapper) for wrapper in WRAPPERS}
+    checks |= {"newest": lambda: _ask_sdk(PYTHON), "@anthropic-ai/claude-agent-sdk": lambda: _ask_sdk(TYPESCRIPT)}
+    return checks | {"acp-newest": _ask_adapter, "ccusage": _ask_ccusage}
+
+
+def check_client(package: str) -> Report:
+    """Return what the newest version of a client does otherwise than the pinned one."""
+    shown = "claude-agent-sdk (Python)" if package == "newest" else package
+    report = Report(shown, programs.version_of(package))
+    check = _client_checks().get(package)
+    if _take_newest(report, package) and check is not None:
+        report.run("conversation over qwen", check)
+    return report
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def _output(command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None) -> str:
+    """Return what a command prints. RuntimeError if it fails without printing anything."""
+    done = subprocess.run(
+        command,
+        env=dict(os.environ if environment is None else environment),
+        cwd=None if environment is None else environment["HOME"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    if done.returncode and not done.stdout:
+        raise RuntimeError(done.stderr.strip()[-300:] or f"exit status {done.returncode}")
+    return done.stdout or done.stderr
+
+
+def list_checks() -> dict[str, Callable[[], Report]]:
+    """Return each check by the name of its program: the vendors first, then the clients."""
+    vendors = [vendor for vendor in (*VENDORS, VIBE, KIMI, CLAUDE_ITSELF) if vendor.package not in KEPT]
+    checks: dict[str, Callable[[], Report]] = {
+        vendor.name: (lambda vendor=vendor: check_vendor(vendor)) for vendor in vendors
+    }
+    checks |= {
+        name: (lambda name=name, package=package: check_unscripted(name, package))
+        for name, package in UNSCRIPTED.items()
+    }
+    others = {*KEPT, *UNSCRIPTED.values(), *(vendor.package for vendor in vendors)}
+    clients = [name for name in (*programs.PINS, *programs.PYTHON_PINS) if name not in others]
+    return checks | {name: (lambda name=name: check_client(name)) for name in clients}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a report for each program; return 1 if a step failed."""
+    checks = list_checks()
+    parser = argparse.ArgumentParser(prog="newest.py", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(checks)}; all if none is given")
+    names = parser.parse_args(arguments).names or list(checks)
+    if unknown := [name for name in names if name not in checks]:
+        parser.error(f"no program is called {unknown[0]}; the names are {', '.join(checks)}")
+    failed = False
+    for name in names:
+        report = checks[name]()
+        sys.stdout.write(f"{report.format()}\n")
+        sys.stdout.flush()
+        failed |= bool(report.failures)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

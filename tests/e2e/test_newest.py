@@ -1,0 +1,50 @@
+"""`make newest` without a registry: what it compares, and a smoke of a program whose pinned version is the newest."""
+
+from __future__ import annotations
+
+import newest
+import pytest
+from newest import Report, check_vendor, compare_flags, list_checks
+from programs import version_of
+from vendor_setups import QWEN
+
+pytestmark = pytest.mark.e2e
+
+BEFORE = "usage: tool [-p PROMPT]\n  --yolo          run everything\n  --output-format FORMAT\n"
+
+
+@pytest.mark.parametrize(
+    ("after", "change"),
+    [
+        (BEFORE, None),
+        (BEFORE.replace("run everything", "run all, as a well-known tool"), None),
+        (BEFORE.replace("--yolo", "--approve"), "gone --yolo; new --approve"),
+        (BEFORE + "  --add-dir DIR\n", "new --add-dir"),
+        ("", "gone --output-format --yolo -p"),
+    ],
+)
+def test_a_help_page_is_compared_by_its_flags(after: str, change: str | None) -> None:
+    assert compare_flags(BEFORE, after) == change
+
+
+def test_a_step_that_fails_is_reported_and_the_others_are_tried() -> None:
+    def fail() -> None:
+        raise AssertionError("exited with code 3\nand more")
+
+    report = Report("tool", "1.0", "1.1")
+    assert not report.run("turn", fail) and report.run("help", lambda: "new --x")
+    assert report.format().splitlines() == [
+        "tool: 1.0 -> 1.1: 1 step failed",
+        "  changed  help: new --x",
+        "  FAILED   turn: AssertionError: exited with code 3",
+    ]
+
+
+def test_every_vendor_and_client_has_a_check() -> None:
+    assert {"qwen", "codex", "claude", "droid", "ccusage", "newest", "acp-newest"} <= set(list_checks())
+
+
+def test_the_pinned_version_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest, "find_newest", version_of)
+    report = check_vendor(QWEN)
+    assert report.format() == f"qwen: {version_of(QWEN.package)}: as pinned"
