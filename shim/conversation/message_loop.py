@@ -129,6 +129,8 @@ class MessageLoop(Loop):
         elif not message.query:
             await self._driver.settle_unsent(message)
             self._keep_as_context(message)
+        elif self._driver.pump is not None and self._driver.pump.is_over_budget:
+            await self._driver.settle_unsent(message)  # its result says that the budget is spent
         else:
             message = message.after(self._context)
             self._context.clear()

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 from box import ANSWER
+from support import FIXTURES
 
 from shim.core.claude.messages import EVERYTHING, read_message
 from tests.conversation.test_conversation import CONVERSE, IDLE, U, kinds, responses, results, stdin, user
@@ -322,3 +323,19 @@ def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, place):
 def test_the_exit_status_is_1_when_no_line_could_be_read(box, lines, status):
     done = box.claude(*CONVERSE, SHIM_VENDOR="demo", SHIM_BIN=box.fake(["read"]), stdin=lines)
     assert (done.status, done.stdout) == (status, b"")
+
+
+def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
+    """pi's fixture costs more than nothing."""
+    box.settings('[vendors.pi]\ndriver = "one-way"\n')
+    printed = str(FIXTURES / "pi" / "1.5.2-plain" / "vendor.ndjson")
+    child = box.fake(["read"], ["record", str(box.recording)], ["cat", printed])
+    with talk(child, "--max-budget-usd", "0.0000001", vendor="pi") as running:
+        running.say(said("one"))
+        running.line_with(b'"type":"result"')
+        box.recording.unlink()
+        running.say(said("two"))
+        done = running.hang_up()
+    assert done.status == 1 and not box.recording.exists()
+    assert [line["subtype"] for line in results(done)] == ["error_max_budget_usd"] * 2
+    assert [line["total_cost_usd"] for line in results(done)] == [results(done)[0]["total_cost_usd"]] * 2

@@ -78,6 +78,12 @@ class Pump:
         return self.turn.is_error
 
     @property
+    def is_over_budget(self) -> bool:
+        """Return whether the session has cost more than `--max-budget-usd` allows."""
+        budget = self.turn.terms.limits.budget
+        return budget is not None and self.turn.conversation.cost > budget
+
+    @property
     def spoken(self) -> bool:
         """Whether anything of the model's was said or done in this turn."""
         return self.turn.spoken
