@@ -39,6 +39,7 @@ from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.core.vendor.routing import routed
 from shim.process.environment import DEPTH_LIMIT, depth, working_directory
+from shim.process.version_check import find_installed_vendor
 from shim.state import config
 from shim.state.claude_settings import permissions
 from shim.state.own_vendors import check_names, learn
@@ -130,10 +131,10 @@ class Start:
             if self._played is None
             else self._stand_in(self._played, invocation)
         )
+        named = self.vendor.name
+        self.vendor = self._installed(self.vendor, self.environment)
         partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams
-        invocation = invocation.with_flags(
-            model=self.listing.model(self.vendor.name, self.choice.model), partial=partial
-        )
+        invocation = invocation.with_flags(model=self.listing.model(named, self.choice.model), partial=partial)
         self._servers: Mapping[str, Any] = {}
         if self.listing.translated or not self.vendor.passthrough:  # a real claude reads its files itself
             invocation = read_file_option(invocation)
@@ -251,6 +252,12 @@ class Start:
         signals.check()
         return self._serve(run)
 
+    def _installed(self, vendor: "Vendor", environment: Mapping[str, str]) -> "Vendor":
+        """The vendor whose program is installed, where two vendors have programs of one name."""
+        own = self.settings.of(vendor.name)
+        flat, dry = self.listing.translated, self._launches.dry
+        return find_installed_vendor(vendor, own, environment, self.cwd, flat=flat, remembered=dry)
+
     def _driven(self, vendor: "Vendor", environment: Mapping[str, str] | None = None) -> "Vendor":
         return driven(vendor, self.invocation, self.settings, environment or self.environment, self.cwd).vendor
 
@@ -260,7 +267,7 @@ class Start:
             return self._ways(first)
         from shim.conversation.fallback.candidates import Candidates
 
-        made, facts = {first.launcher.vendor.name: first}, first.launcher.facts
+        made, facts = {self.listing.left[0]: first}, first.launcher.facts
 
         def prepare(name: str) -> "Candidate":
             candidate = made.get(name) or self._candidate(name, first.launcher)
@@ -288,7 +295,8 @@ class Start:
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
         from shim.conversation.fallback.candidates import Candidate
 
-        vendor = self._driven(find(name, flat=True), environment=self.listing.environment(name))
+        environment = self.listing.environment(name)
+        vendor = self._driven(self._installed(find(name, flat=True), environment), environment=environment)
         launcher = first.another(vendor, self.listing.environment(name))
         try:
             self.listing.interactive(vendor)

@@ -7,11 +7,16 @@ Every start of a child waits for this, so a version that is known is read from a
 import os
 from collections.abc import Mapping, Sequence
 
+from shim.core.errors import ShimError
 from shim.core.vendor.promises import describe_answer, describe_broken_promise, has_promises, judge_version
 from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import VersionCheck, VersionProbe
+from shim.process.environment import child_environment
+from shim.process.find_program import find_launcher, find_program
 from shim.state.broken_promises import find_broken_promise
+from shim.state.config import TWINS, VendorSettings
 from shim.state.known_versions import find_known_version
+from shim.vendors import find
 
 # A turn that needs a promise is refused without an answer, so a slow start of Node on a busy machine is waited for.
 VERSION_SECONDS = 10.0
@@ -21,14 +26,15 @@ def check_installed_version(
     vendor: Vendor,
     command: Sequence[str],
     environment: Mapping[str, str],
-    child_environment: Mapping[str, str],
+    variables: Mapping[str, str],
     *,
     trusted: bool = False,
     remembered: bool = False,
 ) -> VersionCheck:
     """Return what the installed version means for the promises of a vendor.
 
-    `command` is the program after its launcher. `trusted`: the user vouches for the version. `remembered`: nothing is
+    `command` is the program after its launcher, `variables` are the environment of its children.
+    `trusted`: the user vouches for the version. `remembered`: nothing is
     started, and a version that was never asked for counts as tested.
     """
     if vendor.program.plays:
@@ -36,18 +42,46 @@ def check_installed_version(
     if trusted or not has_promises(vendor):
         check = VersionCheck(find_known_version(vendor.version, command, environment))
     else:
-        check = _check(vendor, command, environment, child_environment, remembered=remembered)
+        check = _check(vendor, command, environment, variables, remembered=remembered)
     broken = find_broken_promise(vendor.name, check.version, environment)
     if broken is None:
         return check
     return check._replace(distrust=describe_broken_promise(vendor, check.version, broken.tool))
 
 
+def find_installed_vendor(
+    vendor: Vendor,
+    settings: VendorSettings,
+    environment: Mapping[str, str],
+    cwd: str,
+    *,
+    flat: bool = False,
+    remembered: bool = False,
+) -> Vendor:
+    """Return the vendor whose program is installed under the name of this vendor's program: its twin, or itself."""
+    if vendor.name not in TWINS:
+        return vendor
+    twin = find(TWINS[vendor.name], flat=flat)
+    try:
+        program = find_program(vendor, settings, environment, cwd)
+        command = [*find_launcher(settings.launcher, environment, cwd), program]
+    except ShimError:
+        return vendor  # the turn reports it
+    if find_known_version(twin.version, command, environment):
+        return twin
+    if remembered or find_known_version(vendor.version, command, environment):
+        return vendor
+    from shim.process.probe import Probe
+
+    probe = Probe(command, environment, child_environment(twin, settings, environment), VERSION_SECONDS)
+    return twin if probe.version(twin.version) else vendor
+
+
 def _check(
     vendor: Vendor,
     command: Sequence[str],
     environment: Mapping[str, str],
-    child_environment: Mapping[str, str],
+    variables: Mapping[str, str],
     *,
     remembered: bool,
 ) -> VersionCheck:
@@ -56,7 +90,7 @@ def _check(
         return judge_version(vendor, version, "")
     from shim.process.probe import Probe
 
-    probe = Probe(command, environment, child_environment, VERSION_SECONDS, remembered=remembered)
+    probe = Probe(command, environment, variables, VERSION_SECONDS, remembered=remembered)
     version = probe.version(how)
     if version is None and probe.missed:
         return VersionCheck(note="not remembered; a turn asks the program for it first")

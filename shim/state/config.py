@@ -35,6 +35,7 @@ from shim.state.settings_file import (
 )
 
 RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000  # of a cast: a day of a chatty vendor; less holds no turn
+TWINS = {"kimi": "kimi-code"}  # vendors with programs of one name; the settings of the first hold for the second
 REPLACED = "claude"  # the vendor whose program another program may keep for itself
 
 
@@ -247,10 +248,16 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
         log=_log(path, invocation.own.shim_log, environment, table),
         deny=tuple(tools.get("deny", ())),
         hide=tuple(tools.get("hide", ())),
-        vendors=_in_place_of(installed.get("replaced", ""), vendors),
+        vendors=_in_place_of(installed.get("replaced", ""), _share_settings(vendors)),
         models=models,
         path=path,
     )
+
+
+def _share_settings(vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
+    """The tables of vendors, where a vendor without one has that of the vendor whose program has the same name."""
+    shared = {twin: vendors[name] for name, twin in TWINS.items() if name in vendors}
+    return {**shared, **vendors}
 
 
 SWITCHED = {"1": True, "true": True, "0": False, "false": False}

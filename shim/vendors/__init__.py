@@ -24,6 +24,7 @@ VENDORS = {
     "gemini": "gemini.toml",
     "kilo": "kilo.toml",
     "kimi": "kimi.toml",
+    "kimi-code": "kimi-code.toml",
     "opencode": "opencode.toml",
     "pi": "pi:VENDOR",
     "qwen": "qwen:VENDOR",

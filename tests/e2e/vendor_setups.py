@@ -212,6 +212,12 @@ def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
     return {"KIMI_CLI_NO_AUTO_UPDATE": "1"}
 
 
+def prepare_kimi_code(home: Path, url: str) -> Mapping[str, str]:
+    """A model that is named in the environment, which needs no login."""
+    model = {"NAME": MODEL, "API_KEY": "sk-dummy-4711", "PROVIDER_TYPE": "openai", "BASE_URL": url}
+    return {f"KIMI_MODEL_{key}": value for key, value in model.items()}
+
+
 QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen, gives_up=False, two_way=True, questions=True, images=False)
 PI = Vendor(
     "pi",
@@ -304,6 +310,16 @@ KIMI = Vendor(
     two_way=True,
     changes=False,
     stops_commands=False,
+)
+KIMI_CODE = Vendor(
+    "kimi",  # the shim recognises the program by its version
+    "@moonshot-ai/kimi-code",
+    prepare_kimi_code,
+    unattended=True,
+    fragments=False,
+    asks=False,
+    two_way=True,
+    changes=False,
 )
 CLAUDE_ITSELF = Vendor(
     "claude", CLAUDE, prepare_claude, questions=True, steers=True, server=AnthropicServer, second_model="sonnet"

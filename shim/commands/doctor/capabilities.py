@@ -15,7 +15,7 @@ from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import VersionCheck
 from shim.process import probe as probes
 from shim.process.probe import Probe, lacked, open_probe
-from shim.process.version_check import describe_failure
+from shim.process.version_check import describe_failure, find_installed_vendor
 from shim.state import own_vendors
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import ONE_WAY, Settings, VendorSettings, load
@@ -71,6 +71,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     driven, lacks               what one process serves; what a version lacks that could serve a conversation
     install                     the command that installs it, "" where none is known
     """
+    vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
     program = "bundled" if vendor.program.bundled else None
     version, lacks, check = None, "", VersionCheck()
     if program is None and not vendor.program.unreleased:

@@ -19,6 +19,7 @@ from shim.process import probe as probes
 from shim.process.environment import child_environment
 from shim.process.find_program import ignored_path
 from shim.process.probe import Probe, lacked, open_probe
+from shim.process.version_check import find_installed_vendor
 from shim.state import own_vendors
 from shim.state.broken_promises import clear_broken_promises
 from shim.state.config import Settings, VendorSettings
@@ -134,6 +135,7 @@ def look_at_vendor(
     told: str | None = None,
 ) -> VendorReport:
     """The report of one vendor. `wanted`: a failure is a problem. `seconds` and `told` as `diagnose` has them."""
+    vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
     program, version, findings = "bundled" if vendor.program.bundled else None, None, list[Finding]()
     level, check = PROBLEM if wanted else WARNING, VersionCheck()
     if vendor.program.unreleased:

@@ -1,0 +1,50 @@
+"""Kimi Code CLI, which has the name of another program: recognised by its version, and asked before it acts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from frontend import Frontend, check_contract
+from scripts import REPLY, ScriptedServer
+from test_acp import ASKING, Conversation, made
+from vendor_setups import KIMI_CODE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("vendor", [KIMI_CODE], indirect=True, ids=["kimi-code"])]
+WRITE = '[[call]] Write {"path": "made", "content": "x"}'
+
+
+def test_one_message_runs_unattended_and_its_session_goes_on(frontend: Frontend, model: ScriptedServer) -> None:
+    first = frontend.run(WRITE)
+    check_contract(first)
+    assert first.init["shim"] == {"vendor": "kimi-code", "unattended": True} and made(frontend) == {"made"}
+    second = frontend.run("[[text]] and again", "--resume", first.init["session_id"])
+    assert (second.init["session_id"], second.result["result"]) == (first.init["session_id"], REPLY)
+    assert "[[call]] Write" in json.dumps(model.requests[-1].messages)
+
+
+@pytest.mark.parametrize("allow", [True, False])
+@pytest.mark.parametrize("prompt", [WRITE, "[[shell]] touch made"])
+def test_a_conversation_is_asked_about_changes_and_commands(frontend: Frontend, prompt: str, allow: bool) -> None:
+    conversation = Conversation(frontend, *ASKING)
+    conversation.send(prompt)
+    question = conversation.until("can_use_tool")
+    conversation.answer(question, allow=allow)
+    result = conversation.until("result")
+    assert made(frontend) == ({"made"} if allow else set())
+    assert [denial["tool_name"] for denial in result["permission_denials"]] == (
+        [] if allow else [question["request"]["tool_name"]]
+    )
+
+
+def test_plan_mode_changes_nothing(frontend: Frontend) -> None:
+    conversation = Conversation(frontend, *ASKING, "--permission-mode", "plan")
+    for prompt in (WRITE, "[[shell]] touch made"):
+        conversation.send(prompt)
+        assert conversation.until("result", "can_use_tool")["type"] == "result"
+    assert made(frontend) == set()
+
+
+def test_one_message_knows_no_plan_mode(frontend: Frontend) -> None:
+    run = frontend.run("[[text]]", "--permission-mode", "plan")
+    assert run.result["shim"]["cause"] == "refused" and "kimi-code" in run.result["errors"][0]
