@@ -14,7 +14,7 @@ CHANGES = {"Write", "Edit", "MultiEdit", "Delete", "NotebookEdit"}
 READ_ONLY = ("default", "plan", "dontAsk")
 HOOKED = ("codex", "copilot")  # each call goes through our hook, so a rule or a hook of the settings adds to the mode
 OWN_SAY = {"claude", "qwen", "qwen-rfc", "replay", "demo"}  # they list their tools themselves, or have one mode
-ASKS_NOBODY = {"pi", "acai", "cake", "kimi", "opencode", "kilo"}
+ASKS_NOBODY = {"pi", "acai", "cake", "kimi", "kimi-code", "opencode", "kilo"}
 WIDER = {"cursor", "cline", "amp"}  # their own settings, which are not seen here, say what runs in their own default
 
 

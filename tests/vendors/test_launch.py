@@ -230,7 +230,7 @@ def test_a_trust_gate_is_opened_only_by_the_settings():
 # -- prompts ----------------------------------------------------------------------------------------------------
 
 
-WITHOUT_STDIN = ("amp", "cline", "kimi")  # theirs is guarded by a space: tests/vendors/test_bundled.py
+WITHOUT_STDIN = ("amp", "cline", "kimi", "kimi-code")  # theirs is guarded by a space: tests/vendors/test_bundled.py
 REQUESTED = ("qwen-rfc",)  # the prompt is a part of a request
 DASHED = ("acai", "cake", "codex")  # `-` says that the prompt is on stdin
 
