@@ -25,12 +25,12 @@ from shim.vendors.codex_rules import HOOK as CODEX
 SECONDS = 30.0
 RULES = policy(deny=["Bash(touch:*)"])
 SLOW = """
-import sys, types
+import sys, time, types
 from shim.conversation import tool_hook
 tool_hook.SECONDS = 1
 module = types.ModuleType("slow")
 def calls(event, place):
-    while True: pass
+    time.sleep(600)
 module.calls = calls
 sys.modules["slow"] = module
 sys.exit(tool_hook.main())

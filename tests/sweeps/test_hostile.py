@@ -1,5 +1,7 @@
 """Whatever the child prints: the text that reached us reaches the frontend, and what was repaired is accounted for."""
 
+from functools import cache
+
 import sweeps
 from hostile import LOSSY, REPAIRABLE, clean_lines, damaged, stream, told
 from support import case, check_frames, check_turns, fixture_cases, translate_case
@@ -39,11 +41,17 @@ def positions(lines, count=4):
 REPAIRED = [(name, damage) for name in CHOSEN for damage in REPAIRABLE if (case(name).vendor, damage) != ("pi", UNSEEN)]
 
 
+@cache
+def undamaged(name):
+    """Return what is said for a whole fixture, without fragments and with them."""
+    return [told(translate_case(case(name), partial)[0]) for partial in (False, True)]
+
+
 @each(("name", "damage"), REPAIRED)
 def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     chosen = case(name)
     lines = clean_lines(chosen.data)
-    whole = [told(translate_case(chosen, partial)[0]) for partial in (False, True)]
+    whole = undamaged(name)
     for number, at in enumerate(positions(lines, 4 if sweeps.full else 1)):
         partial = bool(number % 2)
         bad = stream(REPAIRABLE[damage](lines, at))

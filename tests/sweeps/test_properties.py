@@ -179,7 +179,8 @@ def check_cut(case: Any, cut: int, child_exit: Exit | None, partial: bool) -> No
 @over(CASES, quick=smallest)
 def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
     for number, cut in enumerate(line_ends(case.data, 25 if sweeps.full else 4)):
-        for child_exit in (EXITS[0], EXITS[1 + number % 4]):
+        exits = (EXITS[0], EXITS[1 + number % 4])
+        for child_exit in exits if sweeps.full else exits[number // 2 % 2 :][:1]:
             check_cut(case, cut, child_exit, partial=bool(number % 2))
 
 

@@ -249,6 +249,7 @@ def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_live
         deadline = time.monotonic() + PATIENCE
         while (now := registry.look_up(one.session, hosts.environment)) is None:
             assert time.monotonic() < deadline, "it lives on and nobody finds it"
+            time.sleep(0.01)
         assert now.alive and now.facts["pid"]
 
 
