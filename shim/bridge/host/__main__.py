@@ -91,7 +91,10 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
     else:
         of = {"resume": None, "session_id": session, "fork_session": False}
     begins = of["resume"] == (wanted.forked or session)  # a copy that goes on is not copied again
-    invocation = parse([*wanted.arguments, *(wanted.beginning if begins else ())], dialect="claude")
+    beginning = wanted.beginning if begins else ()
+    if beginning:  # these flags are refused without the session that they are about
+        beginning = ("--resume", str(of["resume"]), *beginning)
+    invocation = parse([*wanted.arguments, *beginning], dialect="claude")
     settings = invocation.configuration.settings
     if settings and is_json(settings):  # other users see a child's words, and those have a limit
         settings = registry.write_flag_settings(folder, settings)
