@@ -89,6 +89,23 @@ def test_no_bundled_program_is_recognised_by_another_line(name):
         assert how.read(line) is None, line
 
 
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        ("1.2.0 linux-x64 (2026-04-26)", None),
+        ("qwen unknown", None),
+        ("0.24.15410_1", "0.24.15410_1"),
+        ("(node:12) DeprecationWarning: 1.2.3\n(Use node --trace-deprecation)\n0.24.4", "0.24.4"),
+        ("Built 2026.06.04 \u2014 v0.24.4", None),
+        ("dev", None),
+        ("v0.24.4-12-gabc1234", "0.24.4-12-gabc1234"),
+        ("SyntaxError: x\n\nNode.js v20.20.2", None),
+    ],
+)
+def test_reported_version_lines_are_read_or_not_recognised(answer, version):
+    assert find("qwen").version.read(answer) == version
+
+
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
