@@ -8,7 +8,7 @@ from shim.channels.raw_output import tell
 from shim.channels.signals import Signals
 from shim.conversation.decide import Start
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse
+from shim.core.claude.argv.parse import check_resume_flags, parse
 from shim.core.dialects import dialect_called
 from shim.core.errors import FrontendError, ShimError, UnrecordedError
 from shim.core.reading.ids import is_short_id
@@ -28,6 +28,8 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     chosen, baked = os.environ.get("SHIM_DIALECT"), installed.get("dialect")
     try:
         invocation = parse(arguments, dialect=chosen or baked or "claude")
+        if not (invocation.version or invocation.help or invocation.subcommand):
+            check_resume_flags(invocation)
     except FrontendError as error:
         from shim.commands.claude.refusal import misread
 

@@ -150,6 +150,15 @@ def list_flag_names() -> list[str]:
     return list(_BY_NAME)
 
 
+def check_resume_flags(invocation: Invocation) -> None:
+    """Raise FrontendError for a resume point without a session. A host has its session from elsewhere."""
+    session = invocation.session
+    if session.resume_drops_turn is not None and session.resume_session_at is None:
+        raise FrontendError("Error: --resume-drops-turn requires --resume-session-at")
+    if session.resume_session_at is not None and session.resume is None:
+        raise FrontendError("Error: --resume-session-at requires --resume")
+
+
 def split_tools(text: str) -> list[str]:
     """Tool rules separated by commas or spaces: `Bash(git log:*, git diff:*),Read` is two, "" is none."""
     # Parentheses nest where they are paired; where they are not, the first `)` ends a rule, so that a stray `(`
@@ -375,10 +384,6 @@ def _check_together(invocation: Invocation, given_id: str | None) -> None:
     streams_out = invocation.streams.output_format == "stream-json"
     if given_id is not None and resumes and not invocation.session.fork_session:
         raise FrontendError("Error: --session-id with --continue or --resume also needs --fork-session.")
-    if invocation.session.resume_drops_turn is not None and invocation.session.resume_session_at is None:
-        raise FrontendError("Error: --resume-drops-turn requires --resume-session-at")
-    if invocation.session.resume_session_at is not None and invocation.session.resume is None:
-        raise FrontendError("Error: --resume-session-at requires --resume")
     if given_id is not None and invocation.session.session_id is None:
         hint = "a UUID is 32 hexadecimal digits in groups of 8-4-4-4-12"
         raise FrontendError("Error: Invalid session ID. Must be a valid UUID.", hint)
