@@ -381,3 +381,12 @@ def test_a_denied_call_that_failed_breaks_no_promise(box):
     install_liar(box, failed=True)
     assert "trusted again" not in converse(box).stderr
     assert converse(box, *PLAN).cause != "refused"
+
+
+@pytest.mark.parametrize(("line", "vendor"), [("2.1.0", "kimi-code"), ("kimi, version 1.49.0", "kimi")])
+def test_two_programs_of_one_name_are_told_apart_by_their_version_line(box, line, vendor):
+    install(box, f"echo '{line}'", "kimi")
+    for _ in range(2):
+        done = box.claude(*ASK, SHIM_VENDOR="kimi")
+        assert done.init["shim"]["vendor"] == vendor and "unattended_reason" not in done.init["shim"]
+    assert times_asked(box) == 1
