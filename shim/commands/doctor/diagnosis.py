@@ -137,7 +137,8 @@ def look_at_vendor(
     """The report of one vendor. `wanted`: a failure is a problem. `seconds` and `told` as `diagnose` has them."""
     vendor = find_installed_vendor(vendor, own, environment, cwd)._replace(name=vendor.name)
     program, version, findings = "bundled" if vendor.program.bundled else None, None, list[Finding]()
-    level, check = PROBLEM if wanted else WARNING, VersionCheck()
+    level = PROBLEM if wanted else WARNING
+    check = VersionCheck()
     if vendor.program.unreleased:
         findings.append(Finding(WARNING if wanted else NOTE, vendor.program.unreleased))
     if program is None and (wanted or own.bin or not vendor.program.unreleased):
