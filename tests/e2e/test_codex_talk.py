@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 import statistics
 import sys
 import time
@@ -259,6 +261,27 @@ def test_nothing_of_an_interrupted_turn_runs_on(frontend: Frontend, model: Stepp
     conversation.order(subtype="interrupt")
     assert conversation.until("result")["subtype"] == "error_during_execution"
     assert wait_until(lambda: not Path(f"/proc/{process}").exists(), 3)
+
+
+@stepping
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", ["one-shot", "conversation"])
+def test_nothing_of_a_command_runs_after_a_signal_ends_the_drop_in(
+    frontend: Frontend, model: Stepping, kind: str, number: signal.Signals
+) -> None:
+    loop = "echo $$ > pid; while true; do date >> marks; sleep 0.1; done"
+    model.steps = [shell(loop, yield_time_ms=250), shell("touch begun; sleep 60", yield_time_ms=30_000)]
+    if kind == "one-shot":
+        process = frontend.start(STEP, *BYPASS)
+    else:
+        conversation = Conversation(frontend, *BYPASS)
+        conversation.send(STEP)
+        process = conversation.process
+    assert wait_until(lambda: {"begun", "pid"} <= made(frontend), 30)
+    command = int((frontend.folder / "pid").read_text())
+    os.kill(process.number, number)
+    process.read_to_end()
+    assert wait_until(lambda: not Path(f"/proc/{command}").exists(), 3)
 
 
 @pytest.mark.full
