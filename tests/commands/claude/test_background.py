@@ -8,6 +8,7 @@ from box import run_shim
 from hosting import until_result
 
 from shim.bridge import registry
+from shim.channels.transcript import read_message_uuids
 
 FIRST = re.compile(r"^backgrounded · ([0-9a-f]{8})")
 U = "11111111-2222-4333-8444-555555555555"
@@ -236,9 +237,11 @@ def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
     one, _ = begun(desk, "hi")
     with desk.link(one) as link:
         until_result(link)
-    copy, _ = begun(desk, "other", "--resume", one.session, "--fork-session", "--resume-session-at", U)
+    (transcript,) = desk.box.path.rglob(f".claude/projects/*/{one.session}.jsonl")
+    last = read_message_uuids(str(transcript))[-1]
+    copy, _ = begun(desk, "other", "--resume", one.session, "--fork-session", "--resume-session-at", last)
     kept = registry.read_start(copy.folder)
-    assert (kept["forked"], kept["beginning"]) == (one.session, ["--resume-session-at", U])
+    assert (kept["forked"], kept["beginning"]) == (one.session, ["--resume-session-at", last])
     assert kept["arguments"] == []
 
 
