@@ -1,0 +1,89 @@
+"""Real programs behind a wrapper that changes what they print for `--version`: only a known major version is trusted.
+
+The program behind the wrapper is the tested one, so it would keep the rule. What matters is that a program which names
+another version is not asked to.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontend import Frontend
+from permission_rows import MADE, TOUCH, denied, mode
+from programs import version_of
+from scripts import ScriptedServer
+from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, VIBE, Vendor
+
+pytestmark = pytest.mark.e2e
+
+VERSION_LINES = {
+    "codex": "codex-cli {}",
+    "copilot": "GitHub Copilot CLI {}.",
+    "kimi": "kimi, version {}",
+    "vibe": "vibe {}",
+}
+UNRECOGNISED = "a well-known agent, build seven"
+LATER = (GEMINI, OPENCODE, COPILOT, PI, VIBE, KIMI)
+
+
+def change_version(version: str, part: int) -> str:
+    """Return the version with one of its numbers raised by one: 0 is the major number, 2 the patch."""
+    numbers = [int(number) for number in version.split(".")]
+    numbers[part] += 1
+    return ".".join(map(str, numbers))
+
+
+def wrap(frontend: Frontend, line: str) -> None:
+    """Put a wrapper in place of the vendor's program: it prints another version, and is the same program otherwise."""
+    real = frontend.environment["SHIM_BIN"]
+    wrapper = Path(frontend.environment["HOME"]) / "wrapper"
+    script = f'#!/bin/sh\n[ "$*" = --version ] && exec echo {shlex.quote(line)}\nexec {shlex.quote(real)} "$@"\n'
+    wrapper.write_text(script)
+    wrapper.chmod(0o755)
+    frontend.environment = {**frontend.environment, "SHIM_BIN": str(wrapper)}
+
+
+def line_of(vendor: Vendor, version: str) -> str:
+    return VERSION_LINES.get(vendor.name, "{}").format(version)
+
+
+def vendors() -> list[Any]:
+    return [QWEN, CODEX, *[pytest.param(vendor, marks=pytest.mark.full) for vendor in LATER]]
+
+
+@pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
+@pytest.mark.parametrize("flags", [denied("Bash"), mode("plan"), mode("acceptEdits")], ids=["deny", "plan", "edits"])
+@pytest.mark.parametrize("major", [True, False], ids=["next major", "unrecognised"])
+def test_a_version_that_is_not_known_keeps_no_rule_and_is_refused_by_name(
+    frontend: Frontend, model: ScriptedServer, vendor: Vendor, major: bool, flags: tuple[str, ...]
+) -> None:
+    version = change_version(version_of(vendor.package), 0)
+    wrap(frontend, line_of(vendor, version) if major else UNRECOGNISED)
+    done = frontend.run(TOUCH, *flags)
+    assert not (frontend.folder / MADE).exists() and not model.requests
+    assert done.exit == 1 and done.result["shim"]["cause"] == "refused"
+    if "no way to honour" not in done.result["errors"][0]:  # the vendor has no such mode in any version
+        assert (version if major else UNRECOGNISED) in done.result["errors"][0]
+        assert done.init["shim"]["unattended"] is True
+
+
+@pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
+def test_a_version_that_is_not_known_is_unattended_where_nothing_is_promised(
+    frontend: Frontend, vendor: Vendor
+) -> None:
+    wrap(frontend, UNRECOGNISED)
+    done = frontend.run("[[text]]")
+    assert done.exit == 0 and done.init["shim"]["unattended"] is True
+
+
+@pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
+def test_the_next_patch_version_is_trusted(frontend: Frontend, vendor: Vendor) -> None:
+    version = change_version(version_of(vendor.package), 2)
+    wrap(frontend, line_of(vendor, version))
+    done = frontend.run(TOUCH, *denied("Bash"))
+    assert not (frontend.folder / MADE).exists()
+    if done.result["shim"]["cause"] == "refused":  # kimi keeps no rule in one-shot mode, whatever its version
+        assert vendor is KIMI and version not in done.result["errors"][0]
