@@ -214,13 +214,14 @@ class ToolCalls:
                 break
         if self.table.has(identity):
             key = self.table.find(identity, name, arguments, source)
-            if key is not None:
+            if key is not None and not self._unhide_forbidden(key, name, arguments):
                 return self._repeated(key, name, arguments, source)
         denied, judge = False, self._terms.judge
         if hidden or judge is not None:
             refused = self._was_refused(identity, name, arguments)  # it never ran, so there is nothing to stop
             denied = judge is not None and not refused and judge.denies(name, arguments)
-            if (hidden and not denied) or (judge is not None and judge.hides(name)):
+            hidden = hidden or (judge is not None and judge.hides(name))
+            if hidden and not denied:
                 self.hide(identity, name, arguments, source)
                 return None
         if self._machine.state is not MESSAGE and not self._machine.go(MESSAGE):
@@ -259,9 +260,14 @@ class ToolCalls:
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """An open call has other arguments than it was announced with."""
+        name, arguments = claude_tool_name(name), self._exact.value(arguments)
+        key = self.table.match_result(read_id(identity))
+        if key is not None and self._unhide_forbidden(key, name, arguments):
+            self.tool_use(identity, name, arguments, source=UPDATE)
+            return
         key = self._find_call(read_id(identity), None, None)
         if key is not None:
-            self._repeated(key, claude_tool_name(name), self._exact.value(arguments), UPDATE)
+            self._repeated(key, name, arguments, UPDATE)
 
     def tool_result(
         self,
@@ -425,7 +431,11 @@ class ToolCalls:
         self, identity: str, content: object, is_error: bool, name: str | None, arguments: Mapping[str, Any] | None
     ) -> str | None:
         """The key of a call for a result whose call is not open: invented, or None when there is nothing to answer."""
-        if (key := self.table.match_result(identity, name, arguments)) is not None:  # the call is hidden
+        key = self.table.match_result(identity, name, arguments)
+        if key is not None and name is not None and not is_error and self._unhide_forbidden(key, name, arguments or {}):
+            key = self.tool_use(identity, name, arguments or {})
+            return key if key in self.open else None
+        if key is not None:  # the call is hidden
             self.table.remove(key)
         elif identity and self._conversation.knows(identity) and not self.table.is_another(identity, name, arguments):
             self._account.repaired("second_tool_result", identity)
@@ -473,6 +483,14 @@ class ToolCalls:
         else:
             self._forbidden(said_as, name, arguments)
         return key
+
+    def _unhide_forbidden(self, key: str, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a hidden call turns out to be forbidden. It is removed then, to be announced and judged."""
+        judge = self._terms.judge
+        if key not in self.table.hidden or judge is None or not judge.denies(name, arguments):
+            return False
+        self.table.remove(key)
+        return True
 
     def _bound_open(self, newest: str) -> None:
         """Answer the oldest calls where too many are open, or too much of them is remembered."""

@@ -239,6 +239,47 @@ def test_a_result_that_names_a_forbidden_call_is_judged():
     assert stage.turn.cause == "denied"
 
 
+RULES = {"deny": ["Bash(rm:*)"], "hidden": ["Bash"]}
+
+
+def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
+    stage = started(judge=judge(**RULES))
+    stage.turn.tool_use("t", "Bash", {"command": "rm a"})
+    assert stage.turn.cause == "denied"
+    assert denials(stage) == [("t", "Bash")]
+
+
+@IDS
+def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(identity):
+    stage = started(judge=judge(**RULES))
+    stage.turn.tool_use(identity, "Bash", {"command": "ls"}, source="said")
+    assert stage.turn.result is None and not blocks(stage)
+    stage.turn.tool_use(identity, "Bash", {"command": "rm a"}, source="started")
+    assert stage.turn.cause == "denied" and len(denials(stage)) == 1
+
+
+def test_a_result_that_names_a_forbidden_call_of_a_hidden_tool_is_judged():
+    stage = started(judge=judge(**RULES))
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.tool_result("t", "", False, "Bash", {"command": "rm a"})
+    assert stage.turn.cause == "denied"
+
+
+def test_an_update_of_a_hidden_call_is_judged():
+    stage = started(judge=judge(**RULES))
+    stage.turn.tool_use("t", "Bash", {"command": "ls"})
+    stage.turn.update_call("t", "Bash", {"command": "rm a"})
+    assert stage.turn.cause == "denied"
+
+
+def test_a_hidden_call_that_is_allowed_stays_hidden():
+    stage = started(judge=judge(**RULES))
+    stage.turn.tool_use("t", "Bash", {"command": "ls"}, source="said")
+    stage.turn.tool_use("t", "Bash", {"command": "ls -l"}, source="started")
+    stage.turn.tool_result("t", "listed", False, "Bash", {"command": "ls -l"})
+    assert not blocks(stage) and stage.turn.result is None
+
+
 def test_hooks_see_both_calls_and_both_results():
     stage = started()
     stage.turn.observed = []
