@@ -15,7 +15,8 @@ HEAVY = {"typer", "rich", "structlog", "importlib.metadata", "pydantic", "platfo
 BEFORE_THE_CHILD = {
     "shim", "shim.__main__",
     "shim.channels", "shim.channels.early_signals", "shim.channels.log", "shim.channels.prompt",
-    "shim.channels.raw_output", "shim.channels.signals", "shim.channels.stamps",
+    "shim.channels.inherited_signals", "shim.channels.raw_output", "shim.channels.signals", "shim.channels.stamps",
+    "shim.process.package",
     "shim.commands", "shim.commands.claude", "shim.commands.claude.dropin",
     "shim.conversation", "shim.conversation.decide", "shim.conversation.drivers", "shim.conversation.drivers.launcher",
     "shim.conversation.drivers.setup",
