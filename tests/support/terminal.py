@@ -92,10 +92,20 @@ class Terminal:
 
 @contextmanager
 def on_terminal(
-    command: Sequence[str], *, env: Mapping[str, str], cwd: str, columns: int = 100, patience: float = 30.0
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    columns: int = 100,
+    patience: float = 30.0,
+    echo: bool = True,
 ) -> Iterator[Terminal]:
     """Start a program on a terminal of its own; whatever is left of its group is killed behind."""
     master, slave = pty.openpty()
+    if not echo:
+        settings = termios.tcgetattr(slave)
+        settings[3] &= ~termios.ECHO
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     ours = tuple(command[: len(OURS)]) == OURS

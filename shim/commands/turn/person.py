@@ -40,11 +40,19 @@ class Person:
     @contextmanager
     def hide_typing(self) -> Iterator[None]:
         """Hide what is typed while nothing is asked: it would be drawn into the turn. The terminal is restored."""
+        had_echo = self._has_echo()
         self.set_echo(on=False)
         try:
             yield
         finally:
-            self.set_echo(on=True)
+            self.set_echo(on=had_echo)
+
+    def _has_echo(self) -> bool:
+        """Return whether the terminal shows what is typed, as most do."""
+        try:
+            return bool(termios.tcgetattr(self.descriptor)[3] & termios.ECHO)
+        except (termios.error, OSError):
+            return True
 
     def read(self) -> str | None:
         """The answer to the open question as one of `WORDS`' values; None where the line is no answer.

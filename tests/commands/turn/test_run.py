@@ -18,8 +18,9 @@ HELD = ndjson(START, text("Hello."))
 def keyboard(box):
     """Start `shim WORDS` on a terminal of its own."""
 
-    def start(*words, **environment):
-        return on_terminal([*SHIM, *words], env=box.environment(**environment), cwd=str(box.cwd), patience=PATIENCE)
+    def start(*words, echo=True, **environment):
+        env = box.environment(**environment)
+        return on_terminal([*SHIM, *words], env=env, cwd=str(box.cwd), patience=PATIENCE, echo=echo)
 
     return start
 
@@ -158,6 +159,12 @@ def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
         gate.open()
         assert terminal.end() == 0 and terminal.clean
     assert "typed during" not in terminal.plain
+
+
+def test_a_terminal_that_shows_nothing_that_is_typed_still_shows_nothing_after_the_turn(box, keyboard):
+    child = box.fake(["hear", '"user"'], ["out", ndjson(INIT, says("Done."), result("Done."))])
+    with keyboard("run", "-v", "qwen", "go", echo=False, SHIM_BIN=child) as terminal:
+        assert terminal.end() == 0 and terminal.clean
 
 
 def test_the_end_of_the_input_denies(box, keyboard):

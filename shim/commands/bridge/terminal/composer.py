@@ -24,13 +24,25 @@ def composer(talk: Talk, width: int) -> Typed:
         above.append(_row(f"next: {one_line(text)}", width, "dim"))
     if talk.asking.identity:
         above += _question(talk, width)
-    rows, row, column = laid_out(talk.editor.text, talk.editor.place, width - len(MARK) - 1)
+    text, place, is_beginning = near_cursor(talk.editor.text, talk.editor.place, width)
+    rows, row, column = laid_out(text, place, width - len(MARK) - 1)
     first = min(max(row - ROWS + 1, 0), max(len(rows) - ROWS, 0))
     shown = rows[first : first + ROWS]
-    lines = [Text((MARK if place == 0 and not first else "  ") + text) for place, text in enumerate(shown)]
+    marks = [MARK if is_beginning and not first else "  ", *["  "] * ROWS]
+    lines = [Text(mark + text) for mark, text in zip(marks, shown, strict=False)]
     below = _row(" · ".join(_keys(talk)), width, "dim")
     from_last = len(shown) - (row - first)
     return Typed(Group(*above, *lines, below), Cursor(from_last, len(MARK) + column))
+
+
+def near_cursor(text: str, place: int, width: int) -> tuple[str, int, bool]:
+    """Return the part of a text whose rows may be shown, the cursor's place in it, and whether it is the beginning.
+
+    The part is the same while the cursor moves a little, so that the rows stay where they are.
+    """
+    step = 2 * ROWS * width
+    start = max(place // step - 1, 0) * step
+    return text[start : start + 3 * step], place - start, start == 0
 
 
 def laid_out(text: str, place: int, width: int) -> tuple[list[str], int, int]:

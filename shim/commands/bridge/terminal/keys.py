@@ -15,19 +15,20 @@ ENTER, BACKSPACE, DELETE, LEFT, RIGHT, HOME, END, UP, DOWN = (
     "enter", "backspace", "delete", "left", "right", "home", "end", "up", "down",
 )  # fmt: skip
 CTRL_C, CTRL_D, CTRL_T, CTRL_Z, TAB = "ctrl-c", "ctrl-d", "ctrl-t", "ctrl-z", "tab"
-_NEWLINE, _KILL, _CUT, _WORD = "newline", "kill", "cut", "word"
+NEWLINE, _KILL, _CUT, _WORD = "newline", "kill", "cut", "word"
 _PASTED = "\x1b[201~"  # the end of a paste
 CTRL_C_BYTE = b"\x03"
-_BURST = {ENTER: "\n", _NEWLINE: "\n", TAB: "\t"}  # keys that are text where several lines come at once
+_BURST = {ENTER: "\n", NEWLINE: "\n", TAB: "\t"}  # keys that are text where several lines come at once
 PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"  # a terminal then says where a paste begins and ends
 
+_TEXT = re.compile(r"[^\x00-\x1f\x7f]+")
 _ORDER = re.compile(r"\x1b(?:\[([0-9;?<>]*)([@-~])|O(.)|([\r\n])|([^\[O]))")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-9;?<>]*|O)?\Z")
 _LETTERS = {"A": UP, "B": DOWN, "C": RIGHT, "D": LEFT, "F": END, "H": HOME}
 _NUMBERS = {"1": HOME, "3": DELETE, "4": END, "7": HOME, "8": END}
 _CONTROL = {
     "\x01": HOME, "\x02": LEFT, "\x03": CTRL_C, "\x04": CTRL_D, "\x05": END, "\x06": RIGHT, "\x08": BACKSPACE,
-    "\t": TAB, "\n": _NEWLINE, "\x0b": _CUT, "\r": ENTER, "\x0e": DOWN, "\x10": UP, "\x14": CTRL_T,
+    "\t": TAB, "\n": NEWLINE, "\x0b": _CUT, "\r": ENTER, "\x0e": DOWN, "\x10": UP, "\x14": CTRL_T,
     "\x15": _KILL, "\x17": _WORD, "\x1a": CTRL_Z, "\x7f": BACKSPACE,
 }  # fmt: skip
 
@@ -69,62 +70,60 @@ class Keys:
         """The keys: the names above, and `Text`. Characters that came at once are one text.
 
         Several lines that came at once are one paste: a terminal without paste marks sends them as if they were typed.
-        Ctrl-C that comes alone ends a paste without its end mark.
+        Ctrl-C that comes alone, also several times, ends a paste without its end mark.
         """
-        if self.is_pasting and data == CTRL_C_BYTE:
-            return [*self.end_paste(), CTRL_C]
+        if self.is_pasting and not data.strip(CTRL_C_BYTE):
+            return [*self.end_paste(), *[CTRL_C] * len(data)]
         return _join_burst(self._read_keys(data))
 
     def _read_keys(self, data: bytes) -> list[str]:
-        begun, said = self._rest, self._decoder.decode(data)
+        begun, text = self._rest, self._decoder.decode(data)
         # The key Esc is a sequence that has only begun; a key that follows it in another read is a key of its own.
-        said, self._rest = said if begun == "\x1b" and said[:1] not in "[O" else begun + said, ""
-        keys = list[str]()
-        while said:
+        text, self._rest = text if begun == "\x1b" and text[:1] not in "[O" else begun + text, ""
+        keys, place = list[str](), 0  # a place, because a copy of the rest for each line takes minutes for a megabyte
+        while place < len(text):
             if self._paste is not None:
-                said = self._pasted(said, keys)
-            elif said[0] == "\x1b":
-                said = self._ordered(said, keys)
-            elif (name := _CONTROL.get(said[0])) is not None:
-                keys.append(name)
-                said = said[1:]
-            elif said[0] < " ":
-                said = said[1:]
+                place = self._read_paste(text, place, keys)
+            elif (run := _TEXT.match(text, place)) is not None:
+                keys.append(Text(run[0]))
+                place = run.end()
+            elif text[place] == "\x1b":
+                place = self._read_sequence(text, place, keys)
             else:
-                end = next((at for at, one in enumerate(said) if one < " " or one == "\x7f"), len(said))
-                keys.append(Text(said[:end]))
-                said = said[end:]
+                keys += [_CONTROL[text[place]]] if text[place] in _CONTROL else []
+                place += 1
         return keys
 
-    def _ordered(self, said: str, keys: list[str]) -> str:
-        """Take an escape sequence. Returns what follows it."""
-        found = _ORDER.match(said)
+    def _read_sequence(self, text: str, place: int, keys: list[str]) -> int:
+        """Take an escape sequence. Returns the place after it."""
+        found = _ORDER.match(text, place)
         if found is None:
-            if _UNFINISHED.match(said) and len(said) < ORDER_CHARACTERS:
-                self._rest = said  # the rest of it is on its way
-                return ""
-            return said[1:]
+            if _UNFINISHED.match(text, place) and len(text) - place < ORDER_CHARACTERS:
+                self._rest = text[place:]  # the rest of it is on its way
+                return len(text)
+            return place + 1
         numbers, final, single, newline, _ = found.groups()
-        name = _NEWLINE if newline else _LETTERS.get(single or final or "")
+        name = NEWLINE if newline else _LETTERS.get(single or final or "")
         if final == "~":
             name = _NUMBERS.get(numbers)
             self._paste = "" if numbers == "200" else None
         keys += [name] if name is not None else []
-        return said[found.end() :]
+        return found.end()
 
-    def _pasted(self, said: str, keys: list[str]) -> str:
-        """Take a paste up to its end, which may come later. Returns what follows it."""
+    def _read_paste(self, text: str, place: int, keys: list[str]) -> int:
+        """Take a paste up to its end, which may come later. Returns the place after it."""
         assert self._paste is not None
-        both = self._paste + said
-        text, ended, rest = both.partition(_PASTED)
+        before = len(self._paste)
+        both = self._paste + text[place:]
+        pasted, ended, _ = both.partition(_PASTED)
         if not ended:
             kept = both[:PASTE_CHARACTERS]
             # The end of a paste may come in two pieces, also behind the characters that are kept.
             self._paste = kept if len(kept) == len(both) else kept + both[-len(_PASTED) + 1 :]
-            return ""
+            return len(text)
         self._paste = None
-        keys.append(_clean_paste(text))
-        return rest
+        keys.append(_clean_paste(pasted))
+        return place + len(pasted) + len(ended) - before
 
 
 def _clean_paste(text: str) -> Pasted:
@@ -159,7 +158,7 @@ class Editor:
         """Take a key. Returns the message when it is done, which empties the line."""
         if isinstance(key, Text):
             self._insert(key)
-        elif key == _NEWLINE:
+        elif key == NEWLINE:
             self._insert("\n")
         elif key == ENTER:
             return self._done()

@@ -26,8 +26,11 @@ from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 from shim.story.terminal.paper import REFRESH_SECONDS
 
 CHUNK_BYTES = 64 * 1024
-BURST_SECONDS = 0.02  # between two pieces of a paste without marks: far less than between two keys
-BURST_BYTES = 1024 * 1024  # of such a paste that are read before any of it is obeyed
+BURST_SECONDS = 0.05  # for what follows a line that came at once: less than a person needs for the next key
+PASTE_BURST_SECONDS = 0.25  # for the next piece of a paste without marks: a busy machine or network sends it in pieces
+PASTE_BURST_BYTES = 256  # that come at once were pasted, whatever they are
+MAX_BURST_SECONDS = 5.0  # that are waited for all pieces: nothing else is served meanwhile
+BURST_BYTES = 4 * 1024 * 1024  # of such a paste that are read before any of it is obeyed; a message takes less
 LINES = 1000  # of a script that wait; the rest waits in its pipe
 PATIENCE_SECONDS = 30.0  # for the host's answers once a script has said all
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
@@ -148,7 +151,7 @@ class Seat:
             chunk = b""
         self._typed_at = time.monotonic()
         if self.keyed and chunk:
-            self.talk.press(self._keys.feed(_read_burst(chunk)))
+            self.talk.press(self._keys.feed(chunk if self._keys.is_pasting else _read_burst(chunk)))
             return
         for line in self._splitter.feed(chunk) if chunk else self._splitter.close():
             self._lines.append(line.decode("utf-8", "replace"))
@@ -176,15 +179,27 @@ def _read_burst(chunk: bytes) -> bytes:
 
     A paste without paste marks comes in pieces. What a person types comes one key at a time, and waits for nothing.
     """
-    while 1 < len(chunk) < BURST_BYTES and b"\r" in chunk and select.select([0], [], [], BURST_SECONDS)[0]:
+    pieces, size, until = [chunk], len(chunk), time.monotonic() + MAX_BURST_SECONDS
+    is_paste = _is_paste(chunk)
+    while size < BURST_BYTES and time.monotonic() < until and (is_paste or (size > 1 and b"\r" in chunk)):
+        if not select.select([0], [], [], PASTE_BURST_SECONDS if is_paste else BURST_SECONDS)[0]:
+            break
         try:
             more = os.read(0, CHUNK_BYTES)
         except OSError:
             more = b""
         if not more:
             break
-        chunk += more
-    return chunk
+        pieces.append(more)
+        size += len(more)
+        is_paste = True
+    return b"".join(pieces)
+
+
+def _is_paste(chunk: bytes) -> bool:
+    """Return whether keys that came at once were pasted without paste marks: several lines, or many characters."""
+    text = chunk.strip(b"\r")
+    return b"\x1b" not in chunk and (len(text) > PASTE_BURST_BYTES or b"\r" in text)
 
 
 def set_terminal(descriptor: int, settings: list[Any]) -> None:

@@ -12,9 +12,11 @@ from shim.core.reading.bounded import Bounded
 from shim.story.terminal.arguments import one_line
 
 GRACE_SECONDS = 0.5  # from when a question is shown until a key answers it: what is typed just then was no answer
+WORD_SECONDS = 5.0  # from the key of an answer to the Enter of somebody who types its whole word
 TWICE_SECONDS = 2.0  # between two Ctrl-C that leave
 SAID = 1000  # frames whose answer is waited for
 KINDS = ("accepted", "refused")
+_LINE_ENDS = (keys.ENTER, keys.NEWLINE)
 
 Frame = Mapping[str, Any]
 
@@ -35,6 +37,8 @@ class Talk:
         self._clock = clock
         self._shown = ("", 0.0)  # the question that is asked now, and since when
         self._answered = ""  # the question that we have answered
+        self._answer_key = ""  # the key of the last answer, until a line follows it
+        self._answered_at = 0.0
         self._pressed = float("-inf")  # the last Ctrl-C
 
     @property
@@ -111,25 +115,39 @@ class Talk:
         if len(pressed) == 1 and pressed[0].__class__ is Text and self.answers:
             decision = self.asking.key(pressed[0])
             if decision is not None:
+                self._answer_key, self._answered_at = pressed[0], self._clock()
                 self.answer(decision)
                 return
         if self._is_answer_line(pressed):
-            self.view.said("✗ nothing was answered: press the key of the answer alone, without Enter")
+            self._refuse_answer_line()
             return
         for key in pressed:
             self._key(key)
 
-    def _is_answer_line(self, pressed: list[str]) -> bool:
-        """Return whether these keys are an answer's word and Enter at once, while a question is open.
-
-        They came in one read, so nobody saw the question between them. They are neither an answer nor a message.
-        """
+    @property
+    def _can_answer(self) -> bool:
+        """Return whether a question is open that a key answers, and no message was begun with Tab."""
         is_open = bool(self.asking.keys()) and self.asking.identity != self._answered
-        if not is_open or self.composing or self.editor.text or pressed[1:] != [keys.ENTER]:
+        return is_open and not self.composing
+
+    def _is_answer_line(self, pressed: list[str]) -> bool:
+        """Return whether these keys are answers' words and Enter at once, while a question is open.
+
+        They came in one read, so no question was seen between them. They are neither an answer nor a message.
+        """
+        if not self._can_answer or self.editor.text:
             return False
-        return isinstance(pressed[0], Text) and pressed[0].strip().lower() in LINES
+        if not all(isinstance(key, Text) or key in _LINE_ENDS for key in pressed):
+            return False
+        lines = "".join(key if isinstance(key, Text) else "\n" for key in pressed).lower().split("\n")
+        words = [line.strip() for line in lines if line.strip()]
+        return len(lines) > 1 and bool(words) and all(word in LINES for word in words)
+
+    def _refuse_answer_line(self) -> None:
+        self.view.said("✗ nothing was answered: press the key of the answer alone, without Enter. Tab types a message")
 
     def _key(self, key: str) -> None:
+        composing = self.composing
         if key == keys.CTRL_C:
             self.interrupt()
         elif key in (keys.CTRL_D, keys.CTRL_Z) and not self.editor.text:
@@ -139,9 +157,18 @@ class Talk:
         elif key == keys.TAB and not self.editor.text:
             self.composing = not self.composing
         elif (text := self.editor.press(key)) is not None:
+            if self._can_answer and text.strip().lower() in LINES:
+                self._refuse_answer_line()  # it was typed just when the question came
+                return
             self.composing = False
-            if text.strip():
+            if text.strip() and (composing or not self._ends_answer(text)):
                 self._entered(text)
+
+    def _ends_answer(self, text: str) -> bool:
+        """Return whether a line is the rest of the answer whose first key has answered, as "es" is of "yes"."""
+        key, self._answer_key = self._answer_key, ""
+        is_recent = self._clock() - self._answered_at < WORD_SECONDS
+        return bool(key) and is_recent and (key + text.strip()).lower() in LINES
 
     def _entered(self, text: str) -> None:
         """A line that a person has ended: an order of ours, the answer to a form, or the next message."""

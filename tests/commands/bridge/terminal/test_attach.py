@@ -7,6 +7,8 @@ import shlex
 import shutil
 import signal
 import sys
+import time
+from threading import Thread
 
 import pytest
 from box import PATIENCE, ndjson
@@ -15,6 +17,7 @@ from showing import SGR
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
+from shim.commands.bridge.terminal import seat
 from tests.conversation.test_two_way import CANCELLED, INIT, TURN, asks, calls, result, returns, says
 
 CTRL_Z, CTRL_T = "\x1a", "\x14"
@@ -70,6 +73,33 @@ def test_four_lines_that_are_pasted_without_marks_are_one_message(session, attac
         terminal.type("one\rtwo\rthree\rfour\r")
         replayed = until_prompt(watcher, "one")
         assert replayed == "one\ntwo\nthree\nfour"
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0
+
+
+def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(session, attached, hosts):
+    """A terminal takes a long paste in pieces of a few kilobytes, some of which end with a line's end."""
+    one = session(["hear", "go"], TURN, ["hear", "begins"], TURN)
+    lines = ["begins here", *["x" * 63] * 1000]
+    with hosts.link(one, role="watch") as watcher, attached(one) as terminal:
+        terminal.until("✓ done")
+        writer = Thread(target=lambda: [terminal.type(f"{line}\r") for line in lines])
+        writer.start()
+        terminal.when(lambda: not writer.is_alive(), "the whole paste is typed")
+        terminal.until("next: begins here")
+        assert until_prompt(watcher, "begins") == "\n".join(lines)
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0
+
+
+def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(session, attached, hosts):
+    one = session(["hear", "go"], TURN, ["hear", "one"], TURN)
+    with hosts.link(one, role="watch") as watcher, attached(one) as terminal:
+        terminal.until("✓ done")
+        for piece in ("one", " more\rtwo\r", "three\r"):
+            terminal.type(piece)
+            time.sleep(seat.PASTE_BURST_SECONDS / 4)
+        assert until_prompt(watcher, "one") == "one more\ntwo\nthree"
         terminal.type(CTRL_D)
         assert terminal.end() == 0
 

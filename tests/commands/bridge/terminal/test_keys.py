@@ -1,5 +1,7 @@
 """What a person types: keys and text from the bytes of a terminal, and the line that is edited."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from shim.commands.bridge.terminal import keys
@@ -57,6 +59,8 @@ def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
     terminal = Keys()
     assert terminal.feed(b"\x1b[200~lost") == [] and terminal.is_pasting
     assert terminal.feed(b"\x03") == ["lost", keys.CTRL_C] and not terminal.is_pasting
+    terminal.feed(b"\x1b[200~lost")
+    assert terminal.feed(b"\x03\x03") == ["lost", keys.CTRL_C, keys.CTRL_C], "pressed twice while nothing was read"
     terminal.feed(b"\x1b[200~one\r\ntwo")
     assert terminal.end_paste() == ["one\ntwo"]
     assert terminal.feed(b"x") == ["x"] and terminal.end_paste() == []
@@ -75,6 +79,26 @@ def test_a_paste_without_its_end_mark_is_ended_by_ctrl_c_or_from_outside():
 )
 def test_lines_that_come_at_once_are_one_paste(data, expected):
     assert pressed(data) == expected
+
+
+def test_many_lines_that_come_at_once_take_time_in_proportion_to_their_length():
+    """Copying the rest of the text for each line took minutes for a megabyte."""
+    rests = []
+
+    class Counting(str):
+        __slots__ = ()
+
+        def __getitem__(self, place):
+            rests.append(place)
+            return Counting(super().__getitem__(place))
+
+        def __radd__(self, before):
+            return Counting(before + str(self))
+
+    terminal = Keys()
+    terminal._decoder = SimpleNamespace(decode=lambda data: Counting(data.decode()))
+    assert terminal.feed(b"a\r" * 1000) == ["\n".join("a" * 1000), keys.ENTER]
+    assert not [place for place in rests if isinstance(place, slice) and place.stop is None]
 
 
 def test_a_paste_that_never_ends_is_bounded_and_still_ends(monkeypatch):

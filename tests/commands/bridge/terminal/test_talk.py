@@ -4,6 +4,7 @@ import pytest
 from sitting import ME, Sitting
 from telling import INIT, call, delta, result, returned, said, start, text
 
+from shim.commands.bridge.terminal import composer
 from shim.commands.bridge.terminal.talk import GRACE_SECONDS, TWICE_SECONDS
 
 OTHER = {"kind": "driver", "client": "the page"}
@@ -165,7 +166,10 @@ def test_words_answer_nothing(sitting, keys):
     assert sitting.answers == []
 
 
-@pytest.mark.parametrize("typed", ["y\r", "yes\r", "n\r", "1\r", "allow\r"])
+@pytest.mark.parametrize(
+    "typed",
+    ["y\r", "yes\r", "n\r", "1\r", "allow\r", "Y\r\r", "y\r\n", "y\n\r", "y\ry\r", "\ry\r", "\x1b[200~y\r\x1b[201~\r"],
+)
 def test_an_answer_and_enter_in_one_read_are_neither_an_answer_nor_a_message(sitting, typed):
     sitting.ask("Bash", command="ls")
     sitting.press(typed)
@@ -173,6 +177,28 @@ def test_an_answer_and_enter_in_one_read_are_neither_an_answer_nor_a_message(sit
     assert sitting.talk.editor.text == ""
     sitting.press("y")
     assert sitting.answers != []
+
+
+@pytest.mark.parametrize("before", ["y", "\x1b[200~yes\x1b[201~", " n "])
+def test_an_answers_word_that_stands_in_the_line_when_a_question_comes_is_no_message(sitting, before):
+    sitting.take(question(command="ls"))
+    sitting.press(before)
+    sitting.wait(GRACE_SECONDS)
+    sitting.press("\r")
+    assert sitting.said == [] and "✗ nothing was answered" in sitting.shown
+    sitting.press("y")
+    assert [answer["behavior"] for answer in sitting.answers] == ["allow"]
+
+
+@pytest.mark.parametrize(("word", "behaviour"), [("yes", "allow"), ("no", "deny"), ("always", "allow")])
+def test_the_rest_of_an_answers_word_is_no_message(sitting, word, behaviour):
+    sitting.ask("Bash", command="ls")
+    sitting.press(*word)
+    sitting.press("\r")
+    assert kinds(sitting) == ["answer"] and sitting.talk.editor.text == ""
+    assert [answer["behavior"] for answer in sitting.answers] == [behaviour]
+    sitting.press("es", "\r")
+    assert kinds(sitting) == ["answer", "message"], "only once"
 
 
 def test_a_message_is_said_while_a_question_is_open_and_answers_nothing(sitting):
@@ -308,6 +334,22 @@ def test_the_line_below_is_drawn_once_whatever_becomes_of_the_width(sitting, col
     assert sitting.shown.replace("\n", "").count("Ctrl-D") == 1
     shown = "".join(row.strip() for row in sitting.shown.split("\n")[-8:])
     assert "!" in shown and sitting.screen.column < columns
+
+
+@pytest.mark.parametrize("line", ["a long line " * 20, "one\n"])
+def test_a_long_message_is_laid_out_only_near_its_cursor(sitting, monkeypatch, line):
+    """A megabyte took a second for each key."""
+    sizes, lay_out = [], composer.laid_out
+    monkeypatch.setattr(composer, "laid_out", lambda *of: sizes.append(len(of[0])) or lay_out(*of))
+    sitting.press(f"\x1b[200~the beginning {line * 2000}\nthe end\x1b[201~")
+    sitting.press("!")
+    assert sitting.shown.split("\n")[-2] == "  the end!" and sitting.screen.column == len("  the end!")
+    sitting.press("\x1b[D" * 5 + "#")
+    assert sitting.shown.split("\n")[-2] == "  the# end!" and sitting.screen.column == len("  the#")
+    assert "the beginning" not in sitting.shown
+    assert max(sizes) < 10_000
+    sitting.press("\x01")
+    assert "> the beginning" in sitting.shown
 
 
 def test_the_end_of_a_turn_stops_what_moves(sitting):
