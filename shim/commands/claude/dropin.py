@@ -39,7 +39,8 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
         from shim.commands.claude.subcommands import answer
 
         return answer(invocation, installed)
-    if invocation.leftovers.unknown and (status := _check_flags(invocation, installed, arguments)):
+    left = invocation.leftovers
+    if (left.unknown or left.glued) and (status := _check_flags(invocation, installed, arguments)):
         return status
     invocation = with_whole_id(invocation)
     if invocation.session.background and not invocation.own.shim_explain:

@@ -114,7 +114,7 @@ def parse(arguments: Sequence[str]) -> Call:
             value = words[position]
             position += 1
             equals = "="
-        if name not in FLAGS and find_permission_flag(name) == MODE_FLAG:
+        if name not in FLAGS and find_permission_flag(name, value) == MODE_FLAG:
             found["misspelled"] = typed
         elif name not in FLAGS:
             notes.append(f"{typed[:60]} is not known and was skipped")

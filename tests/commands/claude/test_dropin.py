@@ -286,6 +286,12 @@ def test_a_misspelled_permission_flag_is_refused_with_a_result(box, flags):
     assert "did you mean `" in done.result["errors"][0]
 
 
+@pytest.mark.parametrize("word", ["--permission-mode plan", "--disallowedTools Bash"])
+def test_a_permission_flag_with_its_value_in_one_word_is_refused_with_a_result(box, word):
+    done = refused(box, *ASK, word, SHIM_VENDOR="demo")
+    assert (done.status, done.cause) == (1, "refused") and "are one word" in done.result["errors"][0]
+
+
 def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_background_session(box):
     text = refused(box, "-p", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
     assert (text.status, text.stdout) == (1, b"") and "--permission-mode" in text.stderr

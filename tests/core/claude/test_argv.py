@@ -852,7 +852,7 @@ def test_the_flags_of_an_invocation_are_words_that_mean_the_same(words: list[str
 
 def test_every_flag_has_its_field_and_every_flag_of_the_contract_is_known() -> None:
     fields = set(flat(Invocation()))
-    derived = {"prompt", "subcommand", "subcommand_args", "swallowed", "unknown"}
+    derived = {"prompt", "subcommand", "subcommand_args", "swallowed", "unknown", "glued"}
     assert set(FLAGS) == fields - derived
     contract = (
         "--add-dir --agent --agents --allow-dangerously-skip-permissions --allowedTools --allowed-tools "

@@ -43,6 +43,67 @@ def test_a_near_miss_of_a_permission_flag_is_refused(typed: str, flag: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["--deny-tools", "Bash"], "--disallowedTools"),
+        (["--denyTools=Bash"], "--disallowedTools"),
+        (["--denied-tools", "Bash"], "--disallowedTools"),
+        (["--exclude-tools", "Bash"], "--disallowedTools"),
+        (["--blockedTools", "Bash"], "--disallowedTools"),
+        (["--no-tools"], "--disallowedTools"),
+        (["--permission-rules", "x"], "--permission-mode"),
+        (["--deny-permission", "x"], "--permission-mode"),
+        (["--mode", "plan"], "--permission-mode"),
+        (["--mode=plan"], "--permission-mode"),
+        (["--perm-mode", "dontAsk"], "--permission-mode"),
+        (["--defaultMode", "acceptEdits"], "--permission-mode"),
+        (["--approval-mode", "plan"], "--permission-mode"),
+    ],
+)
+def test_another_name_for_a_permission_flag_is_refused(words: list[str], flag: str) -> None:
+    with pytest.raises(FrontendError, match=f"unknown option .*, did you mean `{flag}`"):
+        check_unknown_flags(parse(["-p", "hi", *words]))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("--permission-mode plan", "--permission-mode ", "--permission-mode\t", "--disallowedTools Bash(rm:*)"),
+        *("--disallowedTools\nBash", "--restricted ", "--permission-mode\u00a0plan"),
+        "--settings {}",
+    ],
+)
+@pytest.mark.parametrize("before", [["-p", "hi"], ["-p"]])
+def test_a_permission_flag_and_its_value_in_one_word_are_refused(before: list[str], word: str) -> None:
+    with pytest.raises(FrontendError, match="are one word"):
+        check_unknown_flags(parse([*before, word, "plan"]))
+
+
+@pytest.mark.parametrize(
+    "word", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"]
+)
+def test_any_other_word_with_a_space_is_text(word: str) -> None:
+    invocation = parse(["-p", word])
+    assert invocation.prompt == word and check_unknown_flags(invocation) == []
+
+
+def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
+    for words in (
+        ["--", "--permission-mode plan"],
+        ["--model", "--permision-mode", "hi"],
+        ["--system-prompt", "--mode plan"],
+    ):
+        assert check_unknown_flags(parse(["-p", *words])) == []
+
+
+@pytest.mark.parametrize(
+    "words", [["--color-mode", "auto"], ["--mode"], ["--tool-timeout", "3"], ["--vim-mode", "on"], ["--no-color"]]
+)
+def test_a_name_that_only_shares_a_word_warns(words: list[str]) -> None:
+    assert len(check_unknown_flags(parse(["-p", "hi", *words]))) == 1
+
+
+@pytest.mark.parametrize(
     "typed",
     [
         *("--allow", "--mode", "--config", "--sandbox", "--yolo", "--mcp-debug", "--max-tokens", "--agent-foo"),

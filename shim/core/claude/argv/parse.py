@@ -255,6 +255,8 @@ class _Reader:
                 except FrontendError as fault:
                     self.faults.append(fault)
             elif _has_space(name):
+                if name.startswith("--") and name.split()[0] in _BY_NAME:
+                    self.lists.setdefault("glued", []).append(word)
                 self.operands.append((word, None))
             elif name.startswith(OURS):
                 self.faults.append(_unknown(name))

@@ -26,14 +26,20 @@ MAX_FLAG_CHARS = 60  # of an unknown flag, in a message and in a comparison; no 
 MIN_PREFIX_CHARS = 6  # `--allowed` means `--allowedTools`; `--allow` is too short to tell
 MIN_SIMILAR_CHARS = 8  # shorter names are similar to too many others: only one edit is accepted
 MIN_SIMILARITY = 0.8
+FORBIDDING_WORDS = frozenset((
+    *("ban", "banned", "block", "blocked", "deny", "denied", "disable", "disabled", "exclude", "excluded", "forbid"),
+    *("forbidden", "no", "reject", "rejected", "without"),
+))  # fmt: skip
+MODES_ONLY_HERE = ("plan", "acceptEdits", "dontAsk", "bypassPermissions")  # values that no flag but ours has
 
 
 def check_unknown_flags(invocation: Invocation) -> list[str]:
     """Return a warning for each unknown flag. Raise FrontendError for a misspelled permission flag."""
+    _refuse_glued(invocation.leftovers.glued)
     warnings = []
     for word, value in invocation.leftovers.unknown:
         name = word.partition("=")[0]
-        flag = find_permission_flag(name)
+        flag = find_permission_flag(name, value)
         if flag is not None:
             raise explain_misspelled(name, flag, value)
         suggestion = meant(name, (known for known in list_flag_names() if not known.startswith(OURS)))
@@ -41,11 +47,33 @@ def check_unknown_flags(invocation: Invocation) -> list[str]:
     return list(dict.fromkeys(warnings))
 
 
-def find_permission_flag(name: str) -> str | None:
-    """Return the permission flag that an unknown flag most likely means, or None."""
+def _refuse_glued(words: tuple[str, ...]) -> None:
+    """Raise FrontendError for a permission flag that is one word together with its value."""
+    for word in words:
+        flag = word.split()[0]
+        if flag in _permission_flags():
+            raise FrontendError(
+                f"error: unknown option '{_shown(word)}': the flag and its value are one word",
+                f"give `{flag}` and its value as two words; nothing was started",
+            )
+
+
+def find_permission_flag(name: str, value: str | None = None) -> str | None:
+    """Return the permission flag that an unknown flag with this value most likely means, or None."""
     name = name[:MAX_FLAG_CHARS]
     near = [flag for flag in _permission_flags() if _is_near(name, flag)]
-    return max(near, key=lambda flag: _similarity(_letters(name), _letters(flag)), default=None)
+    nearest = max(near, key=lambda flag: _similarity(_letters(name), _letters(flag)), default=None)
+    return nearest or _find_synonym(name, value)
+
+
+def _find_synonym(name: str, value: str | None) -> str | None:
+    """Return the permission flag that another name stands for: `--deny-tools`, `--permission-rules`, `--mode plan`."""
+    words = _words(name)
+    if words & {"tool", "tools"} and words & FORBIDDING_WORDS:
+        return "--disallowedTools"
+    if words & {"permission", "permissions"} or ("mode" in words and value in MODES_ONLY_HERE):
+        return "--permission-mode"
+    return None
 
 
 def explain_misspelled(name: str, flag: str, value: str | None = None) -> FrontendError:
