@@ -2,7 +2,7 @@
 
 One probe of 2 s at most; a failure counts as the newest that is known, and a program that is too slow as one that knows
 no flag. The answers are kept in the state
-directory, keyed by the program's real path, time and size, so that an update is noticed; each stands under the
+directory, keyed by the program's real path, times and size, so that an update is noticed; each stands under the
 arguments that were asked with.
 """
 
@@ -154,7 +154,8 @@ class Probe:
             status = os.stat(program)
         except OSError:
             return ""
-        key = f"{os.path.realpath(program)}\0{status.st_mtime_ns}\0{status.st_size}\0{self._command[:-1]}"
+        times = f"{status.st_mtime_ns}\0{status.st_ctime_ns}"
+        key = f"{os.path.realpath(program)}\0{times}\0{status.st_size}\0{self._command[:-1]}"
         return sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ".json"
 
     def _answers(self, key: str) -> dict[str, str]:

@@ -62,4 +62,5 @@ def _key(how: VersionProbe, command: Sequence[str]) -> str:
     except OSError:
         return ""
     words = "\0".join((*command[:-1], os.path.realpath(program), *how.args, how.regex)).replace("\n", " ")
-    return f"{words}\0{status.st_mtime_ns} {status.st_size}"
+    # The time of the last change of the entry tells a program that was copied here with the time of another file.
+    return f"{words}\0{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"

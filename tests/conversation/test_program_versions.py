@@ -233,6 +233,19 @@ def test_the_version_is_asked_for_once_and_again_after_an_update(box):
     assert times_asked(box) == 2 and "1.24.4" in done.result["errors"][0]
 
 
+def test_a_program_of_the_same_time_and_size_is_asked_again(box):
+    """Package managers and `cp -p` restore the time of a file."""
+    path = install(box, "echo 0.24.4")
+    before = os.stat(path)
+    box.claude(*ASK, SHIM_VENDOR="qwen")
+    (box.path / "started").unlink()
+    install(box, "echo 9.24.4")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert os.stat(path).st_size == before.st_size
+    done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
+    assert done.cause == "refused" and "9.24.4" in done.result["errors"][0] and not started(box)
+
+
 def test_a_failure_is_not_remembered(box):
     """A program that could not start once, for example below an old Node, is asked again."""
     path = install(box, f"[ -e {box.path}/node ] && echo 0.24.4 || {{ echo 'SyntaxError: x'; exit 1; }}")
