@@ -123,7 +123,7 @@ class MessageLoop(Loop):
         if self._ending or self._stopped_early:  # there was no turn to interrupt yet
             await self._driver.never_begin(message)
         elif refusal is not None:
-            await self._driver.settle_unsent(message, refusal.text, refusal.notice())
+            await self._driver.settle_unsent(message, refusal.text, refusal.build_notice())
             if refusal.is_kept:
                 self._keep_as_context(message)
         elif not message.query:
@@ -141,11 +141,11 @@ class MessageLoop(Loop):
         """Wait for the answers of the frontend's UserPromptSubmit hooks, and return a refusal among them."""
         self._stopped_early = False
         control = self._control
-        if control is None or not control.judging_prompt:
+        if control is None or not control.is_asking_prompt_hooks:
             return None
         self._asking_hooks = True
         with anyio.move_on_after(PROMPT_HOOK_SECONDS):
-            while control.judging_prompt and not (self._ending or self._stopped_early):
+            while control.is_asking_prompt_hooks and not (self._ending or self._stopped_early):
                 await self._news.wait()
         self._asking_hooks = False
         return control.take_prompt_refusal()

@@ -109,7 +109,7 @@ class PassedTurn:
         if self._hidden and isinstance(tools, list):
             event = event | {"tools": [name for name in tools if name not in self._hidden]}
             raw = dump(event)
-        if facts := self._opening.shim_facts_of_version():
+        if facts := self._opening.describe_version():
             raw = dump(event | {"shim": {"vendor": self._opening.terms.vendor.name, **facts}})
         self._pen.verbatim(raw)
         self._machine.go(READY, True)

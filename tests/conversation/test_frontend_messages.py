@@ -68,7 +68,7 @@ def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
         running.say(answer(question(running)["request_id"], behavior="allow", updatedInput=value))
         done = running.hang_up()
     assert len(results(done)[0]["permission_denials"]) == 1
-    assert "updatedInput must be an object or be left out" in told(box)[-1]["response"]["response"]["message"]
+    assert "it must be an object or be left out" in told(box)[-1]["response"]["response"]["message"]
 
 
 # -- a message that comes twice -----------------------------------------------------------------------------------

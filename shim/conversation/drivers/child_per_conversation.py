@@ -306,7 +306,7 @@ class ChildPerConversation(SpeakingDriver):
         """
         if self.pump is not None and self._turning:
             try:
-                await self.give(*self.pump.reveal(tool, arguments))
+                await self.give(*self.pump.write_arrived_call(tool, arguments))
             except FrontendGoneError:  # the turn finds out too
                 return Decision(False, message=CLOSED_STREAM)
         granted = self._calls.granted(tool, arguments)
@@ -360,8 +360,9 @@ class ChildPerConversation(SpeakingDriver):
         else:
             if not decision.allow:
                 reason = STOPPED if decision.interrupt else decision.message
-                told = bool(answer)  # not where the call would run in the frontend's process
-                await self.give(*pump.refused(permission, reason, announced=decision.announced, told=told))
+                vendor_knows = bool(answer)  # no answer is sent if the call would run in the frontend's process
+                announced = decision.announced
+                await self.give(*pump.refused(permission, reason, announced=announced, vendor_knows=vendor_knows))
         if decision.interrupt:
             pump.interrupt()
         await self._tell(child, answer)

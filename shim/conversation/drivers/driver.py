@@ -157,7 +157,7 @@ class ChildDriver:
         match command:
             case Remember() if self.pump is not None:
                 self.launcher.turns.remember(self.pump)
-                if tool := self.pump.turn.ran_denied:
+                if tool := self.pump.turn.denied_tool_that_ran:
                     self.launcher.report_broken_promise(tool)
             case Expect(timeout):
                 self._deadlines.listen(timeout)

@@ -409,7 +409,7 @@ class Launcher:
         facts, distrust = self.facts, self.standing.version.distrust
         if not distrust:
             return
-        hooks = facts.hooks is not None and facts.hooks.judges
+        hooks = facts.hooks is not None and facts.hooks.can_deny_calls
         promise = find_promise(
             self.vendor,
             self.policy if policy is None else policy,

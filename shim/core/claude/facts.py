@@ -52,7 +52,7 @@ class Serving(NamedTuple):
     asks_all      no mode spares one of its questions, only a rule does: it asks by Claude's rules, or did so once, in a
                   recording
     servers       it takes MCP servers
-    auto_mode     its models can decide by themselves what may run (the mode auto)
+    auto_mode     its models can decide what may run (the mode auto)
     """
 
     vendor: str
@@ -141,8 +141,8 @@ class Facts:
         self.append_system_prompt: str | None = None
         self.forwards_subagent_text = False  # the frontend's `initialize` asked for texts of subagents
         self.cost = 0.0
-        self.output_style = "default"  # of the settings; only the real claude obeys it
-        self.context_tokens = 0  # of the last reply and what it was an answer to; 0 before the first
+        self.output_style = "default"  # from Claude's settings; only the real claude applies it
+        self.context_tokens = 0  # input and output of the latest reply; 0 before the first
         self._models: dict[str, tuple[str | None, str | None]] = {}  # of the vendors that served before
 
     @property

@@ -165,8 +165,8 @@ OUTCOMES: dict[str, Callable[[Arguments, str, bytes], Outcome]] = {
 }
 
 
-def tool_response(name: str, arguments: Arguments, content: object) -> object:
-    """Return what a hook is told of a tool's result: the member of its line if the tool has one, else the content."""
+def build_tool_response(name: str, arguments: Arguments, content: object) -> object:
+    """Return `tool_response` for a hook: the structured outcome if the tool has one, else the result's content."""
     make = OUTCOMES.get(name)
     if make is None or not isinstance(content, str):
         return content

@@ -1,20 +1,20 @@
-"""What an MCP server returned, in the form that the real claude gives it. Measured with claude 2.1.330.
+"""Results of MCP calls, converted to the form of the real claude. Measured with claude 2.1.330.
 
-A server returns `{"content": [block, …], "structuredContent": {…}, "isError": true}`. Vendors pass on the whole result,
-or only its blocks. The content of Claude's tool result is a text or a list of Claude's own blocks:
+A server returns `{"content": [block, …], "structuredContent": {…}, "isError": true}`. A vendor passes on the complete
+result or only its blocks. The content of Claude's tool result is a text or a list of Claude's own blocks:
 
 | MCP                                | Claude                                                                          |
 |------------------------------------|---------------------------------------------------------------------------------|
 | text                               | text, without `annotations` and `_meta`                                         |
-| image, or a blob that is an image  | image with `source`; its type is read from the bytes, not from the declaration  |
+| image, or a blob that is an image  | image with `source`; its type comes from the bytes, else from the declaration   |
 | audio, another image, another blob | `[Audio from SERVER] Binary content (TYPE, N bytes), not saved`                 |
 | resource_link                      | `[Resource link: NAME] URI (DESCRIPTION)`                                       |
 | resource                           | `[Resource from SERVER at URI] TEXT`                                            |
 | structuredContent                  | its JSON in place of the texts, after all other blocks                          |
 | nothing, or only empty texts       | `(TOOL completed with no output)`                                               |
-| a failed call                      | its texts, a line each; no image                                                |
+| a failed call                      | its texts, one a line, without images                                           |
 
-The real claude saves binary content in a file and names the file. The shim keeps no such files, so it says "not saved".
+The real claude saves binary content in a file and names the file. The shim does not save it, and writes "not saved".
 """
 
 from binascii import a2b_base64, b2a_base64
@@ -34,16 +34,16 @@ STRUCTURED_KEYS = ("structuredContent", "structured_content")
 ERROR_KEYS = ("isError", "is_error")
 RESULT_KEYS = frozenset(("content", *STRUCTURED_KEYS, *ERROR_KEYS, "_meta", "meta"))
 MEDIA_TYPE_KEYS = ("mimeType", "mime_type", "media_type", "mediaType")
-PRIVATE_KEYS = frozenset(("annotations", "_meta"))  # of a block, for the program that talks to the server
-# Types of blocks that may stand in the content of a tool result of Claude's.
+PRIVATE_KEYS = frozenset(("annotations", "_meta"))  # keys of a block that are not for the model
+# Types of blocks that Claude accepts in a tool result.
 CLAUDE_BLOCKS = frozenset(("text", "document", "search_result", "tool_reference", "web_search_result"))
-# The first bytes of the images that a frontend of Claude's can show. A WebP has its length in the middle.
+# The first bytes of the images that a frontend can show. A WebP is not listed, because its length is in the middle.
 SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 SHOWABLE = (*SIGNATURES.values(), "image/webp")
 
 
 def is_mcp_result(value: object) -> bool:
-    """Return whether a value is the whole result of an MCP call: its blocks, and what MCP has beside them."""
+    """Return whether a value is the complete result of an MCP call: its blocks and MCP's other keys."""
     if not isinstance(value, dict) or not RESULT_KEYS.issuperset(value):
         return False
     content = value.get("content")
@@ -53,33 +53,33 @@ def is_mcp_result(value: object) -> bool:
 
 
 def is_failed_result(value: object) -> bool:
-    """Return whether a value is the whole result of an MCP call that failed."""
+    """Return whether a value is the complete result of an MCP call that failed."""
     return isinstance(value, dict) and is_mcp_result(value) and any(value.get(key) is True for key in ERROR_KEYS)
 
 
 def convert_result(value: object, tool: str, *, failed: bool = False) -> object:
     """Return the content of Claude's tool result for what a call returned.
 
-    `value` is a whole result of MCP, a list of blocks, or a text; anything else is returned as it is. `tool` is
+    `value` is a complete MCP result, a list of blocks, or a text; anything else is returned unchanged. `tool` is
     Claude's name of the tool, which is `mcp__SERVER__TOOL` for a tool of a server.
     """
-    of_server = tool.startswith(MCP)
+    is_mcp = tool.startswith(MCP)
     structured: Mapping[str, Any] | None = None
     if isinstance(value, dict) and is_mcp_result(value):
-        of_server = True
+        is_mcp = True
         structured = _find_structured(value)
         value = value.get("content") or []
     if isinstance(value, str):
-        is_empty = of_server and not failed and not value.strip()
+        is_empty = is_mcp and not failed and not value.strip()
         return NO_OUTPUT.format(tool=tool) if is_empty else value
-    if not isinstance(value, list) or not all(map(_is_block, value)) or not (value or of_server):
+    if not isinstance(value, list) or not all(map(_is_block, value)) or not (value or is_mcp):
         return value
     if structured is not None and not failed:
         blocks = convert_blocks([block for block in value if block["type"] != "text"], tool)
         text = dump(structured).decode()
         return [*blocks, _text(text)] if blocks else text
     blocks = convert_blocks(value, tool)
-    if not of_server:
+    if not is_mcp:
         return blocks
     if failed:
         return "\n".join(block["text"] for block in blocks if block["type"] == "text").rstrip() or NO_MESSAGE
@@ -88,14 +88,14 @@ def convert_result(value: object, tool: str, *, failed: bool = False) -> object:
 
 
 def convert_blocks(blocks: list[Block], tool: str) -> list[Block]:
-    """Return blocks of MCP as Claude's; a block that Claude has is not changed."""
+    """Return MCP blocks as blocks of Claude. A block of a type that Claude knows is not changed."""
     server = tool[len(MCP) :].partition("__")[0] if tool.startswith(MCP) else ""
     origin = f" from {server}" if server else ""
     return [converted for block in blocks for converted in _convert_block(block, origin)]
 
 
 def _convert_block(block: Block, origin: str) -> list[Block]:
-    """Return one block of MCP as Claude's blocks; `origin` names the server in a text."""
+    """Return one MCP block as blocks of Claude. `origin` is " from SERVER", or "" if the server is not known."""
     kind = block["type"]
     if kind == "text":
         return [_convert_text(block)]
@@ -103,7 +103,7 @@ def _convert_block(block: Block, origin: str) -> list[Block]:
         return [block]
     if isinstance(block.get("data"), str):
         heading = f"[{kind.capitalize()}{origin}] "
-        return [_convert_binary(block["data"], _media_type(block), heading, is_image=kind == "image")]
+        return [_convert_binary(block["data"], _read_media_type(block), heading, is_image=kind == "image")]
     if kind == "resource_link":
         return [_text(_describe_link(block))]
     resource = block.get("resource")
@@ -113,26 +113,26 @@ def _convert_block(block: Block, origin: str) -> list[Block]:
 
 
 def _convert_text(block: Block) -> Block:
-    """Return a block of text without what is not for the model."""
+    """Return a text block without the keys that are not for the model."""
     if isinstance(block.get("text"), str) and PRIVATE_KEYS.isdisjoint(block):
         return block
     return {key: value for key, value in block.items() if key not in PRIVATE_KEYS} | _text(as_text(block.get("text")))
 
 
 def _convert_resource(resource: Mapping[str, Any], origin: str) -> list[Block]:
-    """Return an embedded resource: its text, its image, or what kind of data it is."""
+    """Return an embedded resource as its text, as its image, or as a sentence about its data."""
     heading = f"[Resource{origin} at {as_text(resource.get('uri'))}] "
     blob = resource.get("blob")
     if not isinstance(blob, str):
         return [_text(heading + as_text(resource.get("text")))]
-    block = _convert_binary(blob, _media_type(resource), heading, is_image=False)
+    block = _convert_binary(blob, _read_media_type(resource), heading, is_image=False)
     return [_text(heading), block] if block["type"] == "image" else [block]
 
 
 def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -> Block:
-    """Return an image that can be shown as a block, and any other data as a sentence about it.
+    """Return an image that can be shown as an image block, and other data as a text block that describes it.
 
-    `is_image` is whether the server calls the data an image.
+    `is_image`: the server declared the data as an image.
     """
     content, data = _decode(data)
     if content is None:
@@ -146,46 +146,49 @@ def _convert_binary(data: str, declared: str, heading: str, *, is_image: bool) -
 
 
 def _decode(data: str) -> tuple[bytes | None, str]:
-    """Return the bytes of base64 and its plain spelling; None for a text that is not base64.
+    """Return the decoded bytes and the standard spelling of base64. The bytes are None if the text is not base64.
 
-    Servers also send line breaks, data URLs, the alphabet for URLs, and leave the padding out.
+    Servers also send line breaks, data URLs, the alphabet for URLs, and base64 without padding.
     """
     try:
         return a2b_base64(data, strict_mode=True), data
     except ValueError:
         pass
-    spelled = "".join(data.partition(";base64,")[2].split() if data.startswith("data:") else data.split())
-    spelled = spelled.replace("-", "+").replace("_", "/").rstrip("=")
+    encoded = data.partition(";base64,")[2] if data.startswith("data:") else data
+    encoded = "".join(encoded.split()).replace("-", "+").replace("_", "/").rstrip("=")
+    padding = "=" * (-len(encoded) % 4)
     try:
-        content = a2b_base64(spelled + "=" * (-len(spelled) % 4), strict_mode=True)
+        content = a2b_base64(encoded + padding, strict_mode=True)
     except ValueError:
         return None, data
     return content, b2a_base64(content, newline=False).decode()
 
 
 def _recognize_image(content: bytes) -> str:
-    """Return the media type of an image by its first bytes; "" for data of another kind."""
+    """Return the media type of an image by its first bytes, or "" if the bytes are not a known image."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
     return next((media_type for start, media_type in SIGNATURES.items() if content.startswith(start)), "")
 
 
-def _media_type(described: Mapping[str, Any]) -> str:
-    """Return the declared media type of data, without its parameters; "" if none is declared."""
-    declared = next((described[key] for key in MEDIA_TYPE_KEYS if isinstance(described.get(key), str)), "")
+def _read_media_type(block: Mapping[str, Any]) -> str:
+    """Return the declared media type of a block without its parameters, or ""."""
+    declared = next((block[key] for key in MEDIA_TYPE_KEYS if isinstance(block.get(key), str)), "")
     media_type = str(declared).partition(";")[0].strip().lower()
     return "image/jpeg" if media_type == "image/jpg" else media_type
 
 
 def _describe_link(block: Block) -> str:
     """Return the text for a link to a resource."""
-    uri, description = as_text(block.get("uri")), block.get("description")
+    uri = as_text(block.get("uri"))
     name = as_text(block.get("name") or block.get("title") or uri)
-    return f"[Resource link: {name}] {uri}" + (f" ({description})" if isinstance(description, str) else "")
+    text = f"[Resource link: {name}] {uri}"
+    description = block.get("description")
+    return f"{text} ({description})" if isinstance(description, str) else text
 
 
 def _find_structured(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the structured content of a result; None without one."""
+    """Return the structured content of a result, or None."""
     return next((result[key] for key in STRUCTURED_KEYS if isinstance(result.get(key), dict)), None)
 
 

@@ -66,7 +66,7 @@ class Message(NamedTuple):
     the frontend's own object, for the echo that it may ask for (C15); `timestamp` is when it came, `size` its bytes.
     `priority` says what happens to it while a turn runs: NOW ends the turn, LATER waits for its end; any other is told
     to the vendor in the turn, if it can be. A message with `query` False (`shouldQuery`) is context for the next one
-    and is not answered by a model. `origin` says where it came from; its result repeats it.
+    and is not answered by a model. `origin` is the frontend's description of the sender; the result repeats it.
     """
 
     text: str
@@ -92,7 +92,7 @@ class Message(NamedTuple):
         return self._replace(text=text, parts=(*around[0], *kept, *around[1]) if self.parts else ())
 
     def after(self, context: "Sequence[Message]") -> "Message":
-        """Return the message with the text and the parts of earlier messages before its own."""
+        """Return this message with the texts and parts of earlier messages before its own."""
         if not context:
             return self
         messages = [*context, self]
@@ -183,9 +183,9 @@ def _fault(data: str) -> str:
 
 
 def read_line(raw: bytes) -> object:
-    """Return a line as an object, with broken bytes and escapes repaired; None if it is not JSON.
+    """Return the JSON value of a line, with broken bytes and escapes repaired, or None if the line is not JSON.
 
-    One byte order mark is skipped, as editors and PowerShell write it.
+    A byte order mark is skipped: editors and PowerShell write it before the first line.
     """
     raw = raw.removeprefix(BYTE_ORDER_MARK)
     try:

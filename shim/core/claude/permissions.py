@@ -13,7 +13,7 @@ UNANSWERED = "Nobody answered the question about this call in time (permission_t
 UNASKED = "{tool} needs a permission that nobody here can be asked for, and it was not granted beforehand."
 RULED = "{tool} was denied: {why}."
 FAILED = "Tool permission request failed: Error: {error}"
-UPDATED_INPUT = "updatedInput must be an object or be left out, and is {found}"
+UPDATED_INPUT = "updatedInput is {found}; it must be an object or be left out"
 CLOSED_STREAM = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
 TURN_OVER = "The turn is over."
 DESCRIBING = ("description", "file_path", "notebook_path", "url", "query")  # what a dialog says of a call in a line
@@ -134,7 +134,7 @@ def read_decision(response: Mapping[str, Any], asked: Permission) -> Decision:
     if not isinstance(answer, dict):
         return Decision(False, message=FAILED.format(error="the answer is no object"))
     if answer.get("behavior") == "allow":
-        # An empty object changes nothing: several clients send it with every answer. `null` is a mistake.
+        # Several clients send an empty object with every answer: it changes nothing. `null` is an error.
         changed = answer.get("updatedInput", {})
         if not isinstance(changed, dict):
             found = "null" if changed is None else f"a {type(changed).__name__}"

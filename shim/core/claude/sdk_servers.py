@@ -20,8 +20,8 @@ PAGES = 20  # of such a list: a server that always has another one is not asked 
 VERSION = "2025-11-25"  # of the protocol, as the real claude asks for it
 CLIENT = {"name": "claude-code", "title": "Claude Code", "version": "1"}
 CALL = "tools/call"
-HELLO = "initialize"
-# gemini's client takes a first text that is JSON for `structuredContent`, and refuses every value but an object.
+INITIALIZE = "initialize"
+# gemini's client parses a first text that is JSON as `structuredContent`, and accepts nothing but an object there.
 JSON_READERS = frozenset(("gemini-cli-mcp-client",))
 # JSON-RPC's own codes.
 INVALID, FAILED = -32600, -32603
@@ -88,7 +88,7 @@ class SdkServers:
         self._servers: dict[str, SdkServer] = {}
         self._waiting: dict[str, Waiting] = {}
         self._callers: list[Caller] = []
-        self._json_readers: list[Caller] = []  # clients that read JSON in texts
+        self._json_readers: list[Caller] = []  # clients of JSON_READERS
         self._number = self._said = 0
         self._lines: list[bytes] = []
         self._closed = False
@@ -211,7 +211,7 @@ class SdkServers:
         elif len(self._waiting) >= IN_FLIGHT:
             self._refuse(caller, message["id"], FAILED, FULL)
         else:
-            if message["method"] == HELLO and _client_name(message) in JSON_READERS:
+            if message["method"] == INITIALIZE and _read_client_name(message) in JSON_READERS:
                 self._json_readers.append(caller)
             return self._forward(caller, caller.server, message)
         return None
@@ -334,9 +334,9 @@ def _words(error: object) -> str:
 
 
 def protect_json_text(outcome: Message) -> Message:
-    """Return the answer to a call so that a client of JSON_READERS takes a text that is JSON for a text.
+    """Return the answer to a call, changed so that a client of JSON_READERS does not parse its text as JSON.
 
-    The client does not look for JSON in an answer that has structured content, and shows its model the texts.
+    These clients do not parse the texts of an answer that has structured content, and show the texts to their model.
     """
     result = outcome.get("result")
     content = result.get("content") if isinstance(result, dict) else None
@@ -353,8 +353,8 @@ def protect_json_text(outcome: Message) -> Message:
     return {"result": {**result, "structuredContent": {"result": text}}}
 
 
-def _client_name(message: Message) -> str:
-    """Return the name that a client gives itself in `initialize`."""
+def _read_client_name(message: Message) -> str:
+    """Return the client's name in an `initialize` request, or ""."""
     params = message.get("params")
     client = params.get("clientInfo") if isinstance(params, dict) else None
     return str(client.get("name")) if isinstance(client, dict) else ""

@@ -1,4 +1,4 @@
-"""The content of a tool result, in the form that the real claude gives it."""
+"""The content of tool results, in the form of the real claude."""
 
 from shim.core.claude.mcp_content import convert_result
 from shim.core.reading.json_text import as_content
@@ -7,13 +7,13 @@ SHELL = "Bash"
 
 
 def format_content(value: object, tool: str, *, failed: bool) -> object:
-    """Return Claude's content for what a call of a tool returned: a text, or a list of Claude's blocks."""
+    """Return the result of a tool call as Claude's content: a text, or a list of Claude's blocks."""
     content = as_content(convert_result(value, tool, failed=failed))
     return trim_output(content) if tool == SHELL and isinstance(content, str) else content
 
 
 def trim_output(text: str) -> str:
-    """Return the output of a command without blank lines before it and white space after it."""
+    """Return a command's output without leading blank lines and trailing white space."""
     if text[-1:].isspace():
         text = text.rstrip()
     if text[:1].isspace():

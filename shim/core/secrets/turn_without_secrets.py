@@ -201,9 +201,9 @@ class TurnWithoutSecrets:
     def denied(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         self.turn.denied(*map(self._redactor.value, (identity, name, arguments)))
 
-    def refused(self, permission: Permission, message: str, *, announced: bool, told: bool = True) -> None:
+    def refused(self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True) -> None:
         clean = permission._replace(arguments=self._redactor.value(permission.arguments))
-        self.turn.refused(clean, self._redactor.text(message), announced=announced, told=told)
+        self.turn.refused(clean, self._redactor.text(message), announced=announced, vendor_knows=vendor_knows)
 
     def forbid(self, call: str, reason: str) -> None:
         self.turn.forbid(call, self._redactor.text(reason))

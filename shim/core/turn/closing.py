@@ -63,7 +63,7 @@ class Closing:
         if read is not None and end.outcome.kind == "ended":
             end.outcome = self._structured(read, end.outcome)
         if end.outcome.kind == "ended" and self._is_over_budget(end.outcome):
-            end.outcome = ends.over_budget(self._opening.terms.limits.budget or 0.0, end.outcome.facts)
+            end.outcome = ends.make_budget_outcome(self._opening.terms.limits.budget or 0.0, end.outcome.facts)
         end.child_exit = child_exit
         self._questions.refuse_all()
         machine.go(CLOSED)
@@ -138,7 +138,7 @@ class Closing:
         self._pen.result(result.line)
 
     def _is_over_budget(self, outcome: Outcome) -> bool:
-        """Return whether the session has cost more than `--max-budget-usd` allows, as the vendor counts."""
+        """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's own count."""
         budget = self._opening.terms.limits.budget
         if budget is None:
             return False

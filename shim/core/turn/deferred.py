@@ -1,14 +1,13 @@
-"""Calls of tools in the frontend's own process that a vendor begins without their arguments.
+"""Calls of tools in the frontend's own process that a vendor announces without their arguments.
 
-The arguments are known when the vendor's call arrives at its server, which is the frontend: until then the call is not
-written.
+The frontend is the MCP server of these tools. A call arrives there with its arguments; it is not written before that.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-DEFERRED_CALLS = 1000  # of one turn, as many as may be open
-EARLY_ARGUMENTS = 100  # of calls that arrived before the vendor announced them
+MAX_DEFERRED_CALLS = 1000  # as many as may be open in one turn
+MAX_EARLY_CALLS = 100  # calls that arrived before the vendor announced them
 
 Arguments = Mapping[str, Any]
 
@@ -23,7 +22,7 @@ class DeferredCalls:
 
     def add(self, call: str, name: str) -> Arguments | None:
         """Add a call. Return its arguments if they arrived earlier; the call does not wait then."""
-        if call in self._waiting or call in self._written or len(self._waiting) >= DEFERRED_CALLS:
+        if call in self._waiting or call in self._written or len(self._waiting) >= MAX_DEFERRED_CALLS:
             return None
         for number, (early_name, arguments) in enumerate(self._early):
             if early_name == name:
@@ -33,24 +32,27 @@ class DeferredCalls:
         self._waiting[call] = name
         return None
 
-    def reveal(self, name: str, arguments: Arguments) -> str | None:
-        """Return the id of the first call of a tool that waits for these arguments, and note that it has them."""
+    def add_arguments(self, name: str, arguments: Arguments) -> str | None:
+        """Return the id of the first call of this tool that waits for arguments, and stop waiting for them.
+
+        Keep the arguments and return None if no call waits for them.
+        """
         call = next((call for call, waiting_name in self._waiting.items() if waiting_name == name), None)
         if call is None:
-            self._early = [*self._early[1 - EARLY_ARGUMENTS :], (name, arguments)]
+            self._early = [*self._early[1 - MAX_EARLY_CALLS :], (name, arguments)]
             return None
         del self._waiting[call]
         self._written.add(call)
         return call
 
     def refuse(self, call: str) -> bool:
-        """A call was refused, and is to be written without its arguments. Return whether it waited for them."""
+        """Stop waiting for a call that was refused: it is written without arguments. Return whether it waited."""
         if self._waiting.pop(call, None) is None:
             return False
         self._written.add(call)
         return True
 
     def end(self, call: str) -> bool:
-        """A call waits no longer. Return whether it was written already."""
+        """Stop waiting for a call. Return whether it was written already."""
         self._waiting.pop(call, None)
         return call in self._written

@@ -22,8 +22,8 @@ Message = Mapping[str, Any]
 class NestedCall(NamedTuple):
     """A call of a nested agent that waits for its result."""
 
-    parent: str | None  # the call that runs the agent, by the id that the frontend knows
-    id: str  # as the frontend knows it
+    parent: str | None  # id of the call that runs the agent, in the frontend's stream
+    id: str  # id of this call in the frontend's stream
     name: str
 
 
@@ -39,9 +39,10 @@ class NestedAgents:
         self.account = account
         self.exact = exact
         self.reply = reply
-        self.note_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None  # of each announced call
+        # Called with the vendor's id, the written id, the name and the arguments of each call that is announced.
+        self.note_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None
         self.redact: Callable[[Message], Message] | None = None  # what a message is said as, where not as it is
-        self.forwards_text = True  # False: only calls and results are emitted, as the real claude does unasked
+        self.forwards_text = True  # False: only calls and results are emitted, which is the real claude's default
         self.table: OpenCalls[NestedCall] = OpenCalls()
         self.open: dict[str, NestedCall] = self.table.calls  # by the vendor's id
 
@@ -115,15 +116,16 @@ class Nested:
             "content": format_content(content, call.name, failed=is_error),
             "is_error": is_error,
         }
-        self._line(call.parent, "user", {"role": "user", "content": [block]})  # whichever agent returned it
+        # The parent of the call, not of this agent: any agent may return the result.
+        self._line(call.parent, "user", {"role": "user", "content": [block]})
 
     def has_call(self, identity: object) -> bool:
         """Return whether a call of this agent waits for a result with this id."""
         return self._agents.table.match_result(read_id(identity), accepts=self._is_own) is not None
 
     def _is_own(self, key: str) -> bool:
-        """Whether an open call is one of this agent's: two agents may use the same ids."""
-        return self._agents.open[key][0] == self._parent
+        """Return whether an open call belongs to this agent. Two agents may use the same ids."""
+        return self._agents.open[key].parent == self._parent
 
     def user_text(self, text: str) -> None:
         """What it was told."""

@@ -1,7 +1,7 @@
 """Calls that wait for their results, by the vendor's id of each.
 
-Servers and agents give two open calls one id, or none (llama.cpp, ollama, kimi and others). Such calls are told apart
-by their name and arguments, and their results are paired with them in order.
+Some model servers and agents (llama.cpp, ollama, kimi and others) give several open calls the same id, or no id. Such
+calls are distinguished by name and arguments, and their results are paired with them in order.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,20 @@ from shim.core.turn.terms import NAME_CHARACTERS
 STREAM = "stream"  # the source of a call whose vendor announces each call once
 QUESTION = "question"  # the source of a call that a vendor asks about
 UPDATE = "update"  # the source of arguments that replace those of an open call
-SOURCES = 8  # of one call; no vendor announces a call in so many kinds of events
-ENDED_CALLS = 1000  # that are remembered
-ID_BITS = 512  # of an id that is a number; a longer one is none
-DIGEST_BYTES = 8  # of an id that is too long: enough to tell the ids of one turn apart
+MAX_SOURCES = 8  # no vendor announces a call in more kinds of events
+ENDED_CALLS = 1000  # calls that are remembered after their end
+MAX_ID_BITS = 512  # a longer number is not accepted as an id
+DIGEST_BYTES = 8  # enough to distinguish the long ids of one turn
 
 Entry = TypeVar("Entry")
 
 
 def read_id(value: object) -> str:
-    """Return a vendor's id as text that is short enough for every line; "" if there is no id.
+    """Return a vendor's id as text that is short enough for every line, or "" if there is no id.
 
-    Two long ids that only differ at their end stay different.
+    A digest keeps two long ids different that only differ at their end.
     """
-    if isinstance(value, int) and value.__class__ is int and value.bit_length() <= ID_BITS:
+    if isinstance(value, int) and value.__class__ is int and value.bit_length() <= MAX_ID_BITS:
         return str(value)
     if not isinstance(value, str):
         return ""
@@ -49,17 +49,17 @@ def fingerprint(arguments: object) -> int:
 
 
 class Announcement:
-    """What the vendor announced of one open call."""
+    """Name and arguments of one open call, as the vendor announced them."""
 
     __slots__ = ("arguments", "identity", "is_forbidden", "name")
 
     def __init__(self, identity: str, name: str, arguments: object, source: str) -> None:
         self.identity = identity  # "" if the vendor gave none
         self.name = name
-        self.is_forbidden = False  # arguments that came later make it a call that must not run
+        self.is_forbidden = False  # a rule forbids arguments that came later
         self.arguments: dict[str, object] = {source: arguments}  # by source; an int is their fingerprint
 
-    def agrees(self, arguments: object) -> bool:
+    def has_arguments(self, arguments: object) -> bool:
         """Return whether the call was announced with these arguments."""
         return any(_is_equal(known, arguments) for known in self.arguments.values())
 
@@ -69,15 +69,15 @@ class Announcement:
         return any(self.arguments.values())
 
     def note(self, source: str, arguments: object) -> None:
-        """Remember that this source announced the call, too."""
-        if len(self.arguments) < SOURCES or source in self.arguments:
+        """Remember the arguments with which another source announced the call."""
+        if len(self.arguments) < MAX_SOURCES or source in self.arguments:
             self.arguments[source] = fingerprint(arguments) if arguments else {}
 
 
 class OpenCalls(Generic[Entry]):
     """The open calls of a turn, or of its nested agents.
 
-    `calls` has an entry for each of them. The key of the oldest call with an id is the vendor's id. Each later call
+    `calls` has an entry for each open call. The key of the oldest call with an id is the vendor's id. Each later call
     with the same id has a key of its own until the calls before it have ended.
     """
 
@@ -85,20 +85,25 @@ class OpenCalls(Generic[Entry]):
         self.calls: dict[str, Entry] = {}
         self.hidden: dict[str, None] = {}  # keys of calls that are left out of the stream
         self._announced: dict[str, Announcement] = {}  # by key
-        self._ended: dict[str, tuple[str, int]] = {}  # by the vendor's id, if a result had a name
-        self._later: dict[str, list[str]] = {}  # the vendor's id → keys of the later calls; "" → all calls without id
+        self._ended: dict[str, tuple[str, int]] = {}  # the vendor's id → name and fingerprint from the call's result
+        self._later: dict[str, list[str]] = {}  # the vendor's id → keys of the later calls; "" → calls without an id
 
     def has(self, identity: str) -> bool:
         """Return whether a call with this id is open or hidden."""
         return identity in self.calls or identity in self.hidden or identity in self._later
 
     def list_keys(self, identity: str) -> list[str]:
-        """Return the keys of the open and hidden calls with an id, the oldest first. A key is an id, too."""
-        first = [identity] if identity and (identity in self.calls or identity in self.hidden) else []
-        if first and self._id_of(identity) != identity:  # the key of a call with another id
-            first = []
-        keys = first + self._later.get(identity, [])
-        return keys or ([identity] if identity in self.calls else [])
+        """Return the keys of the open and hidden calls with an id, the oldest first.
+
+        `identity` may also be the key of a later call.
+        """
+        keys = list(self._later.get(identity, []))
+        is_used = identity in self.calls or identity in self.hidden
+        if identity and is_used and self._get_id(identity) == identity:
+            keys.insert(0, identity)
+        if not keys and identity in self.calls:
+            keys = [identity]
+        return keys
 
     def find(
         self,
@@ -108,7 +113,7 @@ class OpenCalls(Generic[Entry]):
         source: str = STREAM,
         accepts: Callable[[str], bool] | None = None,
     ) -> str | None:
-        """Return the key of the open call that is announced again; None if this is another call.
+        """Return the key of the open call that is announced again, or None if this is another call.
 
         It is the same call if name and arguments agree. Another kind of event (`source`) may announce it with other
         arguments, and a call without arguments may get them later. Without an id, one source announces a call once.
@@ -116,23 +121,28 @@ class OpenCalls(Generic[Entry]):
         keys = [key for key in self.list_keys(identity) if accepts is None or accepts(key)]
         named = [(key, self._announced[key]) for key in keys if key in self._announced]
         named = [(key, announced) for key, announced in named if announced.name == name]
-        same = [(key, announced) for key, announced in named if announced.agrees(arguments)]
-        fresh = [key for key, announced in same if source not in announced.arguments]
-        if fresh:
-            return fresh[0]
+        same = [(key, announced) for key, announced in named if announced.has_arguments(arguments)]
+        for key, announced in same:
+            if source not in announced.arguments:
+                return key
         if identity and same:
             return same[0][0]
-        waiting = (key for key, it in named if source not in it.arguments or (identity and not it.is_complete))
-        found = next(waiting, None)
-        if found is None and not identity and source == QUESTION:
-            found = self._find_any(name, arguments)
-        return found
+        for key, announced in named:
+            if source not in announced.arguments or (identity and not announced.is_complete):
+                return key
+        if not identity and source == QUESTION:
+            return self._find_unasked(name, arguments)
+        return None
 
-    def _find_any(self, name: str, arguments: object) -> str | None:
-        """Return the key of the call that a question without an id is about, whatever the id of the call."""
-        open_calls = ((key, self._announced[key]) for key in self.calls if key in self._announced)
-        same = (key for key, it in open_calls if it.name == name and it.agrees(arguments))
-        return next((key for key in same if not self.is_known_to(key, QUESTION)), None)
+    def _find_unasked(self, name: str, arguments: object) -> str | None:
+        """Return the key of the first open call with this name and these arguments that was not asked about."""
+        for key in self.calls:
+            announced = self._announced.get(key)
+            if announced is None or announced.name != name or not announced.has_arguments(arguments):
+                continue
+            if not self.is_known_to(key, QUESTION):
+                return key
+        return None
 
     def is_known_to(self, key: str, source: str) -> bool:
         """Return whether this source has announced the call."""
@@ -142,22 +152,25 @@ class OpenCalls(Generic[Entry]):
     def note(self, key: str, source: str, arguments: object) -> bool:
         """Remember another announcement of a call. Return whether its arguments are new."""
         announced = self._announced[key]
-        is_new = not announced.agrees(arguments)
+        is_new = not announced.has_arguments(arguments)
         if is_new or source not in announced.arguments:
             announced.note(source, arguments)
         return is_new
 
     def forbid(self, key: str) -> None:
-        """Remember that a call must not run, because of arguments that came later."""
+        """Remember that a call must not run because of the arguments that it got later."""
         self._announced[key].is_forbidden = True
 
     def is_forbidden(self, key: str) -> bool:
-        """Return whether a call has become one that must not run."""
+        """Return whether a call must not run because of the arguments that it got later."""
         announced = self._announced.get(key)
         return announced is not None and announced.is_forbidden
 
     def add(self, announced: Announcement, spare: str, entry: Entry | None) -> str:
-        """Add a call and return its key; without an `entry` it is hidden. `spare` is its key if its id is taken."""
+        """Add a call and return its key. A call without `entry` is hidden.
+
+        `spare` becomes the key if the id is empty or taken.
+        """
         identity = announced.identity
         key = identity or spare
         if not identity or key in self.calls or key in self.hidden:
@@ -178,10 +191,10 @@ class OpenCalls(Generic[Entry]):
         arguments: object = None,
         accepts: Callable[[str], bool] | None = None,
     ) -> str | None:
-        """Return the key of the call that a result belongs to; None if no call waits for it.
+        """Return the key of the call that a result belongs to, or None if no call waits for it.
 
-        It is the oldest call with the result's id, if possible one with its name and arguments. A result without an id
-        belongs to a call without one, or else to any open call.
+        It is the oldest call with the result's id, if possible with its name and arguments. A result without an id
+        belongs to a call without an id, or else to any open call.
         """
         keys = self.list_keys(identity)
         if not keys and not identity:
@@ -190,33 +203,33 @@ class OpenCalls(Generic[Entry]):
             keys = [key for key in keys if accepts(key)]
         named = [key for key in keys if key in self._announced and self._announced[key].name == name]
         if identity and name is not None and arguments is not None and not named:
-            return None  # the vendor says what was called, and it is none of these
+            return None  # the result names its call, and the call is not open
         if len(keys) > 1 and name is not None:
-            same = [key for key in named if arguments is not None and self._announced[key].agrees(arguments)]
+            same = [key for key in named if arguments is not None and self._announced[key].has_arguments(arguments)]
             keys = same or named or keys
-        if len(keys) > 1:  # the call that went furthest, such as the one that has started
+        if len(keys) > 1:  # prefer the call with the most progress: a call that has started was announced more often
             most = max(map(self._count_sources, keys))
             keys = [key for key in keys if self._count_sources(key) == most]
         return keys[0] if keys else None
 
     def _count_sources(self, key: str) -> int:
-        """Return how many kinds of events, questions aside, have announced a call."""
+        """Return how many kinds of events have announced a call, without permission requests."""
         announced = self._announced.get(key)
         return 0 if announced is None else len(announced.arguments.keys() - {QUESTION})
 
     def note_end(self, identity: str, name: str, arguments: object) -> None:
-        """Remember what the vendor says that a call was, which has ended."""
+        """Remember the name and the arguments that the result of a call named."""
         if len(self._ended) >= ENDED_CALLS:
             self._ended.clear()
         self._ended[identity] = name, fingerprint(arguments)
 
     def is_another(self, identity: str, name: str | None, arguments: object) -> bool:
-        """Return whether a result is that of another call than the one with its id that has ended."""
+        """Return whether a result names another call than the ended call with the same id."""
         ended = self._ended.get(identity)
         return ended is not None and name is not None and ended != (name, fingerprint(arguments))
 
     def remove(self, key: str) -> None:
-        """Remove a call; the next call with its id takes its key."""
+        """Remove a call. The next call with the same id gets its key."""
         self.calls.pop(key, None)
         self.hidden.pop(key, None)
         announced = self._announced.pop(key, None)
@@ -240,12 +253,12 @@ class OpenCalls(Generic[Entry]):
         for key in reversed(list(self.calls)):  # the latest first, so that no key changes
             self.remove(key)
 
-    def _id_of(self, key: str) -> str:
+    def _get_id(self, key: str) -> str:
         announced = self._announced.get(key)
         return key if announced is None else announced.identity
 
     def _rename(self, old: str, new: str) -> None:
-        """Give a call another key. Its place among the open calls stays."""
+        """Give a call another key, and keep its position among the open calls."""
         self._announced[new] = self._announced.pop(old)
         if old in self.hidden:
             del self.hidden[old]

@@ -67,7 +67,7 @@ class Opening:
         shim: dict[str, Any] = {"vendor": terms.vendor.name, "unattended": terms.vendor.unattended}
         if version := self.facts.get("vendor_version") or terms.vendor.version:
             shim["vendor_version"] = version
-        shim |= self.shim_facts_of_version()
+        shim |= self.describe_version()
         if terms.vendor.replays:
             shim["replay"] = True
         if terms.output_style:
@@ -94,8 +94,8 @@ class Opening:
         if self.message is not None:
             self.user(self.message)
 
-    def shim_facts_of_version(self) -> dict[str, Any]:
-        """Return what `init.shim` reports of a version that is not a tested one; empty for a tested one."""
+    def describe_version(self) -> dict[str, Any]:
+        """Return the keys of `init.shim` about a version that was not tested. Empty for a tested version."""
         vendor = self.terms.vendor
         facts: dict[str, Any] = {}
         if vendor.unattended_reason:

@@ -179,8 +179,8 @@ def decide(standing: Standing, child_exit: Exit | None, stderr: str) -> Outcome:
     return Outcome("failed", message=f"{vendor} {ended} before it finished" + _reason(stderr), cause=cause)
 
 
-def over_budget(budget: float, facts: Mapping[str, Any]) -> Outcome:
-    """Return the outcome of a turn of a session that has cost more than its budget, in Claude's words."""
+def make_budget_outcome(budget: float, facts: Mapping[str, Any]) -> Outcome:
+    """Return the outcome of a turn after which the session has cost more than its budget, in Claude's words."""
     amount = f"{budget:.12f}".rstrip("0").rstrip(".")
     text = f"Reached maximum budget (${amount})"
     return Outcome("failed", text, "limit", subtype=MAX_BUDGET, facts=facts, ours=True)

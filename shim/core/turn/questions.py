@@ -46,8 +46,8 @@ class Questions:
     ) -> None:
         """The vendor asks whether a call may run; `own` are its own name and arguments of it.
 
-        A deferred call is not written yet. Any other call is said if it was not; the question waits in `asked`.
-        One that nobody may be asked carries its refusal: the vendor gets an answer to every question.
+        A deferred call is not written yet; any other call is written now, unless it is open already. The request waits
+        in `asked`. A request that the frontend must not see carries its refusal, so that the vendor gets an answer.
         """
         identity, name = read_id(identity), claude_tool_name(name)
         if len(self.asked) > QUESTIONS:
@@ -76,21 +76,21 @@ class Questions:
         self.asked.append(Permission(request, said_as, name, arguments, *own, refusal))
 
     def defer(self, call: str, name: str) -> None:
-        """A call of a tool in the frontend's process begins; it is written when its arguments are known."""
+        """Hold back a call of a tool in the frontend's process until its arguments are known."""
         arguments = self.deferred.add(call, name)
         if arguments is not None:
             self._calls.tool_use(call, name, arguments, source=QUESTION)
 
-    def reveal(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call of a tool in the frontend's process arrived there: write it if it waited for its arguments."""
+    def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Write a call that arrived at the frontend's own server, if the call waited for its arguments."""
         if any(call[1:] == (name, arguments) for call in self._calls.open.values()):
             return
-        call = self.deferred.reveal(name, arguments)
+        call = self.deferred.add_arguments(name, arguments)
         if call is not None:
             self._calls.tool_use(call, name, arguments, source=QUESTION)
 
     def write_deferred(self, call: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Write a deferred call without the arguments that it waited for: it was refused."""
+        """Write a deferred call that was refused, without the arguments that it waited for."""
         if self.deferred.refuse(call):
             self._calls.tool_use(call, name, arguments, source=QUESTION)
 
@@ -99,7 +99,7 @@ class Questions:
         self.asked = [asked._replace(refusal=asked.refusal or TURN_OVER) for asked in self.asked]
 
     def _unaskable(self, request: str, key: str | None, name: str) -> str:
-        """Why nobody may be asked; "" where the frontend may. `key` is that of the call, if it is open."""
+        """Return why the frontend must not be asked, or "". `key` is the key of the call if it is open."""
         if self._machine.over:
             return TURN_OVER
         if request in self._requests or (key is not None and self._calls.table.is_known_to(key, QUESTION)):

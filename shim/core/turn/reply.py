@@ -45,7 +45,7 @@ class Reply:
         self.asks_tools = False  # its last block is a call
         self.last_text = ""
         self.usage: dict[str, Usage] = {}  # of the turn, by model
-        self.last_usage: Usage = NO_USAGE  # of the reply that was counted last
+        self.last_usage: Usage = NO_USAGE  # usage of the latest reply
         self.cost = 0.0  # of the turn, in dollars
         self.stop_due = False  # a real claude's block is open whose end has not passed
 

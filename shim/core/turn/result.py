@@ -42,7 +42,7 @@ class EndOfTurn(NamedTuple):
     denials: list[dict[str, Any]]
     spent: Spent
     room: int  # characters of a line
-    origin: Mapping[str, Any] | None = None  # where the answered message came from, as the frontend said
+    origin: Mapping[str, Any] | None = None  # `origin` of the message that this turn answers, sent by the frontend
 
 
 class ApiError(NamedTuple):

@@ -107,7 +107,7 @@ class Speech:
         if full.startswith(said):
             if rest := full[len(said) :]:
                 self.fragment(kind, rest, key)
-        elif full.strip() != said.strip():  # copilot trims what it says whole
+        elif full.strip() != said.strip():  # copilot streams a text and then sends it trimmed
             self._account.repaired("contradicted_block", full)
 
     def said_of(self, kind: State, key: object, full: str) -> tuple[str, str]:

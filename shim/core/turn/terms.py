@@ -115,9 +115,9 @@ class Structured(NamedTuple):
 class VendorTerms(NamedTuple):
     """What the turn knows of its vendor.
 
-    version_note a remark about that version, such as "newer than tested"
+    version_note  remark about that version, such as "newer than tested"
     unattended   the vendor never asks before it runs a tool
-    unattended_reason  why that is so although its profile promises that it asks; "" otherwise
+    unattended_reason  why it counts as unattended although its profile promises that it asks; "" otherwise
     retracts     it may take a reply back; if not, less need be remembered
     worded       its errors are in Claude's words already
     replays      nothing runs, a recording is played
@@ -146,7 +146,7 @@ class SessionTerms(NamedTuple):
     chosen_id  the frontend's choice
     thread     what the session that goes on had used
     servers    gives its MCP servers and their tools, as far as they are known here
-    server_names  gives the names of all configured MCP servers, also of those that only the vendor's settings name
+    server_names  returns the names of all configured MCP servers, including those of the vendor's own settings
     """
 
     fresh_id: str
@@ -182,9 +182,9 @@ class Terms(NamedTuple):
     questions   whether a call's own line, its input as it is, asks the frontend
     home        what the vendor writes down beside its stream; None in a replay, where nothing runs
     keep        stores a text that is too large for a line, and says where
-    output_style  Claude's name of the output style in the settings; "" for none
+    output_style  name of the output style in Claude's settings; "" if none is set
     old_reader  the frontend ends on a line of a kind that it does not know
-    forwards_subagent_text  texts and thoughts of nested agents are emitted; their calls always are
+    forwards_subagent_text  whether texts and thoughts of nested agents are emitted; their calls always are
     tried       the vendors that were asked before this one, in their order
     unhonoured  rules that allow, and keys of settings, which have no effect
     clock       milliseconds since the turn began

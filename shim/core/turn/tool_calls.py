@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.core.claude.hooks.callbacks import Seen
-from shim.core.claude.line_pieces import tool_response
+from shim.core.claude.line_pieces import build_tool_response
 from shim.core.claude.mcp_content import is_failed_result
 from shim.core.claude.tool_content import SHELL, format_content
 from shim.core.policy.policy import STRUCTURED
@@ -28,7 +28,7 @@ OPEN_CALLS = 1000
 OPEN_BYTES = 8 * 1024 * 1024
 DENIALS = 100  # entries of `permission_denials`; all of them are in one line
 REFUSAL_CHARACTERS = 20_000  # of what the result of a refused call will say
-RENAMED_CALLS = 100  # ids, and calls of each, that got another id: only denials need the vendor's id again
+MAX_RENAMED_CALLS = 100  # ids that were replaced, and calls for each id; only denials use the vendor's id later
 
 UNANSWERED = "No result was reported for this call."
 UNANSWERED_INTERRUPTED = "Interrupted while this call was running; it may have run in part or in full."
@@ -47,9 +47,9 @@ class Denials:
         self._bytes = 0
         self.entries: dict[str, dict[str, Any]] = {}  # by id
         self._cut: set[str] = set()  # ids of entries without their arguments
-        self._unchanged: set[str] = set()  # ids of this turn's calls that were announced as they came
-        self._renamed: dict[str, list[tuple[str, str, int]]] = {}  # the vendor's id → id as said, name, fingerprint
-        self.ran = ""  # the name of a call that the vendor ran although it was told of the denial before
+        self._unchanged: set[str] = set()  # ids of this turn's calls that were written with the vendor's id
+        self._renamed: dict[str, list[tuple[str, str, int]]] = {}  # the vendor's id → written id, name, fingerprint
+        self.tool_that_ran = ""  # tool of a call that the vendor ran after it had received the denial
 
     def add(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """A call was refused; one whose arguments have no room is named without them."""
@@ -79,33 +79,33 @@ class Denials:
         return identity in self._cut or bool(entry["tool_input"] == arguments)
 
     def resolve_id(self, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return the id under which the call that a vendor means was announced in this turn."""
+        """Return the id with which a call of the vendor was written in this turn."""
         identity, name = read_id(identity), claude_tool_name(name)
         renamed = self._renamed.get(identity)
         if renamed is None:
             return identity
-        same = [said_as for said_as, tool, known in renamed if tool == name and known == fingerprint(arguments)]
+        same = [written for written, tool, known in renamed if tool == name and known == fingerprint(arguments)]
         if same:
-            return next((said_as for said_as in same if said_as not in self.entries), same[0])
+            return next((written for written in same if written not in self.entries), same[0])
         if identity in self._unchanged:
             return identity
-        return next((said_as for said_as, tool, _ in reversed(renamed) if tool == name), renamed[-1][0])
+        return next((written for written, tool, _ in reversed(renamed) if tool == name), renamed[-1][0])
 
     def note_id(self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Remember the id under which a call is announced, for what the vendor says of it afterwards."""
+        """Remember the id with which a call is written: the vendor may deny the call later, with its own id."""
         if said_as == identity:
             if len(self._unchanged) >= SEEN_IDS:
                 self._unchanged.clear()
             self._unchanged.add(identity)
-        elif identity and len(self._renamed) < RENAMED_CALLS:
+        elif identity and len(self._renamed) < MAX_RENAMED_CALLS:
             renamed = self._renamed.setdefault(identity, [])
             renamed.append((said_as, name, fingerprint(arguments)))
-            del renamed[:-RENAMED_CALLS]
-            if self.has(identity, name, arguments):  # the vendor has only said its own id so far
+            del renamed[:-MAX_RENAMED_CALLS]
+            if self.has(identity, name, arguments):  # the denial came before the call, with the vendor's id
                 self._rename(identity, said_as)
 
     def _rename(self, old: str, new: str) -> None:
-        """Give a refused call the id under which it is announced."""
+        """Give the entry of a refused call the id with which the call is written."""
         if old != new and new not in self.entries:
             self.entries[new] = self.entries.pop(old) | {"tool_use_id": new}
 
@@ -114,7 +114,7 @@ class EarlyResults:
     """Results that came before their calls."""
 
     def __init__(self) -> None:
-        self._results: dict[str, list[tuple[object, bool]]] = {}  # by the vendor's id: content, and whether it failed
+        self._results: dict[str, list[tuple[object, bool]]] = {}  # the vendor's id → content, and whether it failed
         self._count = 0
 
     def __bool__(self) -> bool:
@@ -129,7 +129,7 @@ class EarlyResults:
         self._count += 1
 
     def take(self, identity: str) -> tuple[object, bool] | None:
-        """Remove and return the first result with an id; None if there is none."""
+        """Remove and return the first result with an id, or return None."""
         results = self._results.get(identity)
         if results is None:
             return None
@@ -139,7 +139,7 @@ class EarlyResults:
         return results.pop(0)
 
     def list_ids(self) -> list[str]:
-        """Return the id of each result."""
+        """Return the ids of all results; an id occurs once for each of its results."""
         return [identity for identity, results in self._results.items() for _ in results]
 
 
@@ -179,7 +179,7 @@ class ToolCalls:
         self.interrupted = False  # a call was open when the turn was interrupted
         self._open_bytes = 0  # at least of their arguments
         self._early = EarlyResults()
-        # id as said → why the call was refused, and whether the vendor was told so before it ran
+        # the written id → why the call was refused, and whether the vendor received the denial before the call ran
         self._refusals: dict[str, tuple[str, bool]] = {}
 
     # -- the verbs ----------------------------------------------------------------------------------------
@@ -192,11 +192,11 @@ class ToolCalls:
         hidden: bool = False,
         source: str = STREAM,
     ) -> str | None:
-        """Announce a whole call, in Claude's words. Return its key in `open`; None if it is not open.
+        """Announce a complete call, in Claude's words. Return its key in `open`, or None if the call is not open.
 
         The same id with the same name and arguments is the same call while it is open. Otherwise it is a new call, with
         a new id. `source` names the kind of event: another kind may repeat the call with other arguments.
-        `hidden`: the call and its result are left out of the stream, unless it must not be made at all.
+        With `hidden`, the call and its result are left out of the stream, unless a rule forbids the call.
         """
         if identity.__class__ is not str or len(identity) > NAME_CHARACTERS:
             identity = read_id(identity)
@@ -215,7 +215,7 @@ class ToolCalls:
         if self.table.has(identity):
             key = self.table.find(identity, name, arguments, source)
             if key is not None and not self._unhide_forbidden(key, name, arguments):
-                return self._repeated(key, name, arguments, source)
+                return self._note_repetition(key, name, arguments, source)
         denied, judge = False, self._terms.judge
         if hidden or judge is not None:
             refused = self._was_refused(identity, name, arguments)  # it never ran, so there is nothing to stop
@@ -253,13 +253,13 @@ class ToolCalls:
         return key
 
     def ask_about(self, key: str, name: str, arguments: Mapping[str, Any], *, is_same: bool) -> None:
-        """The vendor asks about an open call. Hooks see its arguments, unless it is known that they are the same."""
+        """Note a permission request for an open call. Hooks see its arguments, unless `is_same` says they are known."""
         is_new = self.table.note(key, QUESTION, arguments)
         if is_new and not is_same and self.observed is not None:
             self.observed.append(Seen("PreToolUse", self.open[key][0], name, arguments))
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """An open call has other arguments than it was announced with."""
+        """Replace the arguments of an open call."""
         name, arguments = claude_tool_name(name), self._exact.value(arguments)
         key = self.table.match_result(read_id(identity))
         if key is not None and self._unhide_forbidden(key, name, arguments):
@@ -267,7 +267,7 @@ class ToolCalls:
             return
         key = self._find_call(read_id(identity), None, None)
         if key is not None:
-            self._repeated(key, name, arguments, UPDATE)
+            self._note_repetition(key, name, arguments, UPDATE)
 
     def tool_result(
         self,
@@ -277,11 +277,11 @@ class ToolCalls:
         name: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """What a call returned. `name` and `arguments` make up for a call that was never announced.
+        """Write the result of a call. `name` and `arguments` stand in for a call that was never announced.
 
-        `content` is a text, Claude's blocks, blocks of MCP, or a whole result of MCP (`mcp_content`).
-        A result before its call waits for it; a second result is counted and dropped. Results of calls with one id are
-        paired with them in order, as are results without an id.
+        `content` is a text, Claude's blocks, blocks of MCP, or a complete MCP result (`mcp_content`).
+        A result that comes before its call waits for the call. A second result is counted and dropped. If several calls
+        have the same id, or none, their results are paired with them in order.
         """
         if content.__class__ is not str:
             content = self._exact.value(content)
@@ -307,22 +307,22 @@ class ToolCalls:
             and (self.table.is_forbidden(key) or self._has_run_forbidden(judge, call, name, arguments))
         ):
             if judge.waits(call[1]):
-                self._denials.ran = call[1]
-            self._forbidden(*call)  # the vendor knew that it may not, and it ran
+                self._denials.tool_that_ran = call[1]
+            self._forbidden(*call)  # the vendor ran the call although it knew the rule
             return
         if name is not None:
             self.table.note_end(identity, name, arguments)
         self.table.remove(key)
         was_refused = call[0] in self._refusals
         if self._refusals:
-            refusal, denied = self._refusals.pop(call[0], ("", False))
+            refusal, vendor_knows = self._refusals.pop(call[0], ("", False))
             content = (refusal if is_error else "") or content
-            if denied and not is_error:
-                self._denials.ran = call[1]
+            if vendor_knows and not is_error:
+                self._denials.tool_that_ran = call[1]
                 self._account.repaired("denied_call_ran", call[1])
         content = self._answer(call, content, is_error)
         if self.observed is not None and not is_error:
-            self.observed.append(Seen("PostToolUse", *call, tool_response(call[1], call[2], content)))
+            self.observed.append(Seen("PostToolUse", *call, build_tool_response(call[1], call[2], content)))
         elif self.observed is not None and not was_refused:
             self.observed.append(Seen("PostToolUseFailure", *call, content))
         if self._terms.limits.max_turns is not None:
@@ -348,10 +348,13 @@ class ToolCalls:
             self._end.stopped(f"{reason}: the turn was stopped; the call has run", "denied")
             self._finish()
 
-    def refused(self, call: str, message: str, *, denied: bool = False) -> None:
-        """The result of an open call will say why it was refused. `denied`: the vendor was told so before it ran."""
-        if any(call == said_as for said_as, _, _ in self.open.values()):  # as many as calls are open
-            self._refusals[call] = message[:REFUSAL_CHARACTERS], denied
+    def refused(self, call: str, message: str, *, vendor_knows: bool = False) -> None:
+        """Keep why an open call was refused, for its result.
+
+        `vendor_knows`: the vendor received the denial before the call ran.
+        """
+        if any(call == said_as for said_as, _, _ in self.open.values()):  # bounds the refusals by the open calls
+            self._refusals[call] = message[:REFUSAL_CHARACTERS], vendor_knows
 
     def hide(self, identity: str, name: str, arguments: object, source: str = STREAM) -> None:
         """Leave a call and its result out of the stream."""
@@ -361,7 +364,7 @@ class ToolCalls:
         self.table.add(announced, self._pen.new_uuid(), None)
 
     def find_call(self, identity: object, name: str | None = None, arguments: object = None) -> Call | None:
-        """Return the open call that such a result would belong to."""
+        """Return the open call that a result with this id, name and arguments would belong to, or None."""
         name = claude_tool_name(name) if isinstance(name, str) else None
         key = self._find_call(read_id(identity), name, arguments)
         return None if key is None else self.open[key]
@@ -430,7 +433,10 @@ class ToolCalls:
     def _called_late(
         self, identity: str, content: object, is_error: bool, name: str | None, arguments: Mapping[str, Any] | None
     ) -> str | None:
-        """The key of a call for a result whose call is not open: invented, or None when there is nothing to answer."""
+        """Return the key of a call for a result whose call is not open, or None if the result is not written.
+
+        With a `name`, the missing call is announced now.
+        """
         key = self.table.match_result(identity, name, arguments)
         if key is not None and name is not None and not is_error and self._unhide_forbidden(key, name, arguments or {}):
             key = self.tool_use(identity, name, arguments or {})
@@ -449,14 +455,14 @@ class ToolCalls:
         return None
 
     def _find_call(self, identity: str, name: str | None, arguments: object) -> str | None:
-        """The key of the open call that a result belongs to."""
+        """Return the key of the open call that a result belongs to, or None."""
         key = self.table.match_result(identity, name, arguments)
         if key is None and identity and not self._conversation.knows(identity):
             key = next(iter(self.table.list_keys("")), None)  # a call that was announced without its id
         return key if key in self.open else None
 
     def _has_run_forbidden(self, judge: "Judge", call: Call, name: str | None, arguments: object) -> bool:
-        """Whether a result shows that something ran that must not: its call, or what the vendor says it was."""
+        """Return whether a result proves that a forbidden call ran: the open call, or the call that it names."""
         if judge.waits(call[1]) and judge.denies(call[1], call[2]):
             return True
         if name is None or not isinstance(arguments, dict) or (name, arguments) == call[1:]:
@@ -464,17 +470,21 @@ class ToolCalls:
         return judge.denies(name, arguments)
 
     def _was_refused(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
-        if self.redact is not None:  # so are the denials
+        if self.redact is not None:  # the denials are redacted, too
             identity, name, arguments = self.redact(identity), self.redact(name), self.redact(arguments)
         return self._denials.has(identity, name, arguments)
 
-    def _repeated(self, key: str, name: str, arguments: Mapping[str, Any], source: str) -> str | None:
-        """An open call is announced again. Other arguments than before must be allowed, too."""
+    def _note_repetition(self, key: str, name: str, arguments: Mapping[str, Any], source: str) -> str | None:
+        """Note that an open call is announced again, and check the rules for arguments that are new.
+
+        Return the key of the call, or None if the call is hidden.
+        """
         is_new = self.table.note(key, source, arguments)
         if key not in self.open:
             return None
-        judge, said_as = self._terms.judge, self.open[key][0]
-        if is_new and self.observed is not None:  # hooks have seen other arguments
+        judge = self._terms.judge
+        said_as = self.open[key][0]
+        if is_new and self.observed is not None:  # hooks have seen only the earlier arguments
             self.observed.append(Seen("PreToolUse", said_as, name, arguments))
         if not is_new or source == QUESTION or judge is None or not judge.denies(name, arguments):
             return key
@@ -485,7 +495,7 @@ class ToolCalls:
         return key
 
     def _unhide_forbidden(self, key: str, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether a hidden call turns out to be forbidden. It is removed then, to be announced and judged."""
+        """Remove a hidden call that turns out to be forbidden, so that it can be announced. Return whether it was."""
         judge = self._terms.judge
         if key not in self.table.hidden or judge is None or not judge.denies(name, arguments):
             return False

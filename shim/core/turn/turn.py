@@ -103,7 +103,7 @@ class Turn:
     usage: dict[str, Usage] = part("reply.usage")  # of the replies, by model
     nested_calls: Mapping[str, NestedCall] = part("nested.open")
     denials: Mapping[str, dict[str, Any]] = part("questions.denials.entries")
-    ran_denied: str = part("questions.denials.ran")  # a call that the vendor ran although it was denied
+    denied_tool_that_ran: str = part("questions.denials.tool_that_ran")
     asked: list[Permission] = part("questions.asked")  # that wait for the shell
     observed: list[Seen] | None = part("calls.observed")
     spoken: bool = part("closing.spoken")
@@ -222,11 +222,11 @@ class Turn:
     # -- calls --------------------------------------------------------------------------------------------
 
     def find_call(self, identity: object, name: str | None = None, arguments: object = None) -> Call | None:
-        """Return the open call that a result with this id (and name and arguments, if known) would belong to."""
+        """Return the open call that a result with this id, name and arguments would belong to, or None."""
         return self.calls.find_call(identity, name, arguments)
 
     def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """An open call has other arguments than it was announced with: they must be allowed, too."""
+        """Replace the arguments of an open call. The rules apply to the new arguments, too."""
         self.calls.update_call(identity, name, arguments)
 
     def fill_results(self, content: str = "") -> None:
@@ -254,8 +254,9 @@ class Turn:
     ) -> None:
         """The vendor asks whether a call may run; `own` are its own name and arguments of it.
 
-        A question about an open call may show it with another name: `announced` are the name and arguments that the
-        call was announced with. `is_unique`: the adapter gives each open call an id of its own.
+        A permission request may show an open call with another name: `announced` are the name and arguments with which
+        the call was announced. `is_unique`: the adapter gives each open call an id of its own. `is_deferred`: the
+        call is written when its arguments are known.
         """
         self.questions.permission(
             request,
@@ -269,27 +270,27 @@ class Turn:
         )
 
     def defer(self, call: str, name: str) -> None:
-        """A call of a tool in the frontend's process begins; it is written when its arguments are known."""
+        """Hold back a call of a tool in the frontend's process until its arguments are known."""
         self.questions.defer(call, name)
 
-    def reveal(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call of a tool in the frontend's process arrived there, with its arguments."""
-        self.questions.reveal(name, arguments)
+    def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Write a call that arrived at the frontend's own server, if the call waited for its arguments."""
+        self.questions.write_arrived_call(name, arguments)
 
     def end_deferral(self, call: str) -> bool:
-        """A call waits for its arguments no longer. Return whether it was written already."""
+        """Stop waiting for the arguments of a call. Return whether it was written already."""
         return self.questions.deferred.end(call)
 
-    def refused(self, permission: Permission, message: str, *, announced: bool, told: bool = True) -> None:
-        """A permission was refused; `announced`: the frontend refused it itself and need not be told (5.13).
+    def refused(self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True) -> None:
+        """Record that a permission was refused. `announced`: the frontend refused it itself and knows it (5.13).
 
-        `told`: the vendor asked, and was told before the call ran.
+        `vendor_knows`: the vendor received the denial before the call ran.
         """
         self.questions.write_deferred(permission.call, permission.tool, permission.arguments)
         self.questions.denials.add(permission.call, permission.tool, permission.arguments)
         if not announced and self.machine.state is not CLOSED:
             self.system("permission_denied", tool_name=permission.tool, tool_use_id=permission.call, message=message)
-        self.calls.refused(permission.call, message, denied=told)
+        self.calls.refused(permission.call, message, vendor_knows=vendor_knows)
 
     def corrected(self, permission: Permission, message: str) -> None:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
@@ -301,12 +302,13 @@ class Turn:
 
     def child(self, parent: str, usage: Usage | None = None) -> Nested:
         """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds up."""
-        call, nested_call = self.calls.open.get(parent), self.nested.open.get(parent)
+        call = self.calls.open.get(parent)
         if call is not None:
             return self.nested.child(parent, call[0], usage)
+        nested_call = self.nested.open.get(parent)
         if nested_call is not None:
-            return self.nested.child(parent, nested_call[1], usage)
-        return self.nested.child(self.questions.denials.resolve_id(parent, "", {}), None, usage)  # it has ended
+            return self.nested.child(parent, nested_call.id, usage)
+        return self.nested.child(self.questions.denials.resolve_id(parent, "", {}), None, usage)  # the call has ended
 
     # -- beside the conversation --------------------------------------------------------------------------
 

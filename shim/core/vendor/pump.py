@@ -187,17 +187,17 @@ class Pump:
 
     # -- what the frontend says ----------------------------------------------------------------------------
 
-    def refused(self, permission: Permission, message: str, *, announced: bool, told: bool = True) -> Said:
-        """A question was answered with no; `announced`: the frontend need not be told.
+    def refused(self, permission: Permission, message: str, *, announced: bool, vendor_knows: bool = True) -> Said:
+        """Record that a permission was refused. `announced`: the frontend refused it itself and knows it.
 
-        `told`: the vendor itself asked it, and is told.
+        `vendor_knows`: the vendor receives the denial before the call runs.
         """
-        self.turn.refused(permission, message, announced=announced, told=told)
+        self.turn.refused(permission, message, announced=announced, vendor_knows=vendor_knows)
         return self._taken()
 
-    def reveal(self, tool: str, arguments: Mapping[str, Any]) -> Said:
-        """A call of a tool in the frontend's process arrived there."""
-        self.turn.reveal(tool, arguments)
+    def write_arrived_call(self, tool: str, arguments: Mapping[str, Any]) -> Said:
+        """Write a call that arrived at the frontend's own server, if the call waited for its arguments."""
+        self.turn.write_arrived_call(tool, arguments)
         return self._taken()
 
     def corrected(self, permission: Permission, message: str) -> None:

@@ -289,7 +289,7 @@ def test_a_misspelled_permission_flag_is_refused_with_a_result(box, flags):
 @pytest.mark.parametrize("word", ["--permission-mode plan", "--disallowedTools Bash"])
 def test_a_permission_flag_with_its_value_in_one_word_is_refused_with_a_result(box, word):
     done = refused(box, *ASK, word, SHIM_VENDOR="demo")
-    assert (done.status, done.cause) == (1, "refused") and "are one word" in done.result["errors"][0]
+    assert (done.status, done.cause) == (1, "refused") and "are one argument" in done.result["errors"][0]
 
 
 def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_background_session(box):
@@ -304,7 +304,7 @@ def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_
 def test_another_unknown_flag_is_a_warning_and_the_turn_runs(box, demo):
     done = box.claude(*ASK, "--verbos", **demo)
     assert done.status == 0 and not done.result["is_error"]
-    assert done.stderr == "warning: --verbos is not known here and has no effect, did you mean `--verbose`?\n"
+    assert done.stderr == "warning: unknown option '--verbos' has no effect, did you mean `--verbose`?\n"
 
 
 def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):

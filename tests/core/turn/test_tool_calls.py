@@ -507,22 +507,23 @@ def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
     stage.turn.tool_result("t", "it ran")
     (result,) = [line for line in stage.lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "it ran"
-    assert stage.turn.ran_denied == "Bash" and stage.turn.account.report()["repairs"].keys() == {"denied_call_ran"}
+    assert stage.turn.denied_tool_that_ran == "Bash"
+    assert stage.turn.account.report()["repairs"].keys() == {"denied_call_ran"}
 
 
 def test_a_denied_call_that_failed_keeps_the_promise():
     stage = started()
     stage.turn.refused(ask(stage), "no way", announced=True)
     stage.turn.tool_result("t", "not allowed", True)
-    assert stage.turn.ran_denied == "" and stage.turn.cause == ""
+    assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
 
 def test_a_denial_that_no_vendor_was_told_proves_nothing():
     """A call of the frontend's own process is denied where it would run, and its vendor may report any result."""
     stage = started()
-    stage.turn.refused(ask(stage), "no way", announced=True, told=False)
+    stage.turn.refused(ask(stage), "no way", announced=True, vendor_knows=False)
     stage.turn.tool_result("t", "it was refused")
-    assert stage.turn.ran_denied == "" and stage.turn.cause == ""
+    assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
 
 def test_a_forbidden_call_ends_the_turn_with_the_reason_of_who_forbade_it():

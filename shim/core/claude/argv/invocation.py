@@ -101,7 +101,7 @@ class Leftovers(NamedTuple):
     swallowed   (flag, word) when there is no prompt, and a flag that takes many words may have taken it (P6)
     other       Claude's flags without a field, as (flag, value) in their order
     unknown     all other flags, likewise
-    glued       words that are a known flag and more behind a space, such as `--tools Read`: they are taken for text
+    glued       arguments with a known flag, a space and more text, such as "--tools Read"; they are treated as text
     """
 
     swallowed: tuple[str, str] | None = None

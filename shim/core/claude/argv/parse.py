@@ -146,12 +146,15 @@ def parse(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
 
 
 def list_flag_names() -> list[str]:
-    """Return the names of all flags that are known, in long and short form."""
+    """Return the names of all known flags, in long and short form."""
     return list(_BY_NAME)
 
 
 def check_resume_flags(invocation: Invocation) -> None:
-    """Raise FrontendError for a resume point without a session. A host has its session from elsewhere."""
+    """Raise FrontendError for a resume point without a session.
+
+    The host of a background session does not call this: it adds `--resume` itself.
+    """
     session = invocation.session
     if session.resume_drops_turn is not None and session.resume_session_at is None:
         raise FrontendError("Error: --resume-drops-turn requires --resume-session-at")

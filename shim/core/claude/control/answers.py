@@ -175,7 +175,7 @@ def _cost(frontend: Frontend, request: Asked) -> Body:
 
 
 def _context_usage(frontend: Frontend, request: Asked) -> Body:
-    """Return the size of the context, as far as the vendor said it; nobody says what it consists of."""
+    """Return the size of the context, from the usage that the vendor reported. No vendor reports its parts."""
     facts = frontend.facts
     used = min(facts.context_tokens, CONTEXT_WINDOW)
     free = CONTEXT_WINDOW - used

@@ -67,13 +67,13 @@ class Control(Lines):
         self._held: dict[str, Permission] = {}
         self._verdicts = Verdicts()
         self._ran: dict[str, None] = {}
-        # Hooks that are asked about the message whose turn begins, and the first refusal among their answers.
+        # Requests to UserPromptSubmit hooks that have no answer yet, and the first refusal among the answers.
         self._prompt_hooks: set[str] = set()
         self._prompt = ""
         self._prompt_refusal: PromptRefusal | None = None
-        # The ids of messages that were taken: a message that comes again is not answered again.
+        # The ids of messages that were accepted: a message with the same id is not answered again.
         self._taken = Bounded[str, None](MAX_TAKEN_IDS)
-        self.load_taken: Callable[[], Iterable[str]] | None = None  # ids of the session that is resumed
+        self.load_taken: Callable[[], Iterable[str]] | None = None  # returns the message ids of the resumed session
 
     # -- what the frontend says ---------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Control(Lines):
 
     @property
     def has_read_nothing(self) -> bool:
-        """Return whether lines came, and none of them could be read."""
+        """Return whether the frontend has sent lines, but none that could be read."""
         return 0 < self._line_count == self.unread_lines
 
     def closed(self) -> list[Wish]:
@@ -136,18 +136,18 @@ class Control(Lines):
         return [*self._give_up(""), Interrupt()]
 
     def _is_repeated(self, uuid: str) -> bool:
-        """Return whether a message with this id was taken before, in this conversation or the one it resumes."""
+        """Return whether a message with this id was accepted before, here or in the resumed conversation."""
         if self.load_taken is not None:
-            load, self.load_taken = self.load_taken, None
-            for known in load():
+            for known in self.load_taken():
                 self._taken[known] = None
+            self.load_taken = None
         if uuid in self._taken:
             return True
         self._taken[uuid] = None
         return False
 
     def _replay(self, message: Message) -> None:
-        """Write a message again for a frontend that wants its messages echoed."""
+        """Echo a repeated message to a frontend that has asked for echoes."""
         if self.facts.rules.replays:
             self._say(
                 {
@@ -366,14 +366,15 @@ class Control(Lines):
         self._say(line)
 
     @property
-    def judging_prompt(self) -> bool:
-        """Return whether hooks have not yet answered about the message whose turn begins."""
+    def is_asking_prompt_hooks(self) -> bool:
+        """Return whether a UserPromptSubmit hook has not answered yet."""
         return bool(self._prompt_hooks)
 
     def take_prompt_refusal(self) -> PromptRefusal | None:
-        """Return the refusal of the message by a hook, if there is one; hooks that answer later are ignored."""
+        """Remove and return the first refusal of the message by a hook, or None. Later answers are ignored."""
         self._prompt_hooks.clear()
-        refusal, self._prompt_refusal = self._prompt_refusal, None
+        refusal = self._prompt_refusal
+        self._prompt_refusal = None
         return refusal
 
     @property
@@ -432,7 +433,8 @@ class Control(Lines):
         self.running = self.begun = True
         self.facts.servers.greet()
         self.state("running")
-        self._prompt, self._prompt_refusal = prompt, None
+        self._prompt = prompt
+        self._prompt_refusal = None
         self.observe(Seen(PROMPT_HOOK), prompt=prompt)
 
     def end(self) -> None:

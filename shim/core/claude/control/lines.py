@@ -13,7 +13,7 @@ class Lines:
     def __init__(self, facts: Facts, mint: Callable[[], str]) -> None:
         self.facts: Facts = facts
         self.complaints: list[str] = []
-        self.unread_lines = 0  # lines of the frontend's that were skipped
+        self.unread_lines = 0  # lines of the frontend that were skipped
         self.running = self.begun = False
         self._mint = mint
         self._lines: list[bytes] = []

@@ -76,12 +76,12 @@ def bound(table: dict[str, Any]) -> None:
 class PromptRefusal(NamedTuple):
     """The refusal of a message by a UserPromptSubmit hook."""
 
-    text: str  # of the line and of the result
+    text: str  # text of the `informational` line and of the result
     reason: str  # "" if the hook gave none
     is_kept: bool  # the model sees the message together with the next one
 
-    def notice(self) -> dict[str, Any]:
-        """Return the fields of the `informational` line that tells the frontend."""
+    def build_notice(self) -> dict[str, Any]:
+        """Return the fields of the `informational` line that reports the refusal to the frontend."""
         kind = "stopped_by_hook" if self.is_kept else "blocked_by_hook"
         outcome = {"kind": kind, "prompt_kept": self.is_kept}
         if self.reason:
@@ -95,21 +95,21 @@ class PromptRefusal(NamedTuple):
 
 
 def read_prompt_refusal(answer: object, prompt: str) -> PromptRefusal | None:
-    """Return the refusal in a UserPromptSubmit hook's answer, or None if the hook lets the message pass."""
+    """Return the refusal in the answer of a UserPromptSubmit hook, or None if the hook accepts the message."""
     if not isinstance(answer, dict):
         return None
     if answer.get("continue") is False:
-        reason = _reason_text(answer.get("stopReason"))
+        reason = _read_reason(answer.get("stopReason"))
         text = f"Operation stopped by hook: {reason}" if reason else "Operation stopped by hook"
         return PromptRefusal(text, reason, is_kept=True)
     if answer.get("decision") != "block":
         return None
-    reason = _reason_text(answer.get("reason"))
+    reason = _read_reason(answer.get("reason"))
     text = f"{PROMPT_HOOK} operation blocked by hook:\n{reason or 'Blocked by hook'}\n\nOriginal prompt: {prompt}"
     return PromptRefusal(text, reason, is_kept=False)
 
 
-def _reason_text(value: object) -> str:
+def _read_reason(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
@@ -127,8 +127,8 @@ class Hooks:
         return bool(self._callbacks)
 
     @property
-    def judges(self) -> bool:
-        """Return whether any callback may forbid a call."""
+    def can_deny_calls(self) -> bool:
+        """Return whether any callback can deny a call."""
         return bool(self._callbacks.get("PreToolUse"))
 
     def matching(self, seen: Seen) -> list[str]:
