@@ -8,7 +8,13 @@ import os
 from collections.abc import Mapping, Sequence
 
 from shim.core.errors import ShimError
-from shim.core.vendor.promises import describe_answer, describe_broken_promise, has_promises, judge_version
+from shim.core.vendor.promises import (
+    describe_answer,
+    describe_broken_promise,
+    has_promises,
+    judge_version,
+    withdraw_promises,
+)
 from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import VersionCheck, VersionProbe
 from shim.process.environment import child_environment
@@ -46,7 +52,7 @@ def check_installed_version(
     broken = find_broken_promise(vendor.name, check.version, environment)
     if broken is None:
         return check
-    return check._replace(distrust=describe_broken_promise(vendor, check.version, broken.tool))
+    return withdraw_promises(check, describe_broken_promise(vendor, check.version, broken.tool))
 
 
 def find_installed_vendor(

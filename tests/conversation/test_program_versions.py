@@ -379,7 +379,10 @@ def test_a_broken_promise_binds_also_a_version_that_a_person_vouches_for(box):
     install_liar(box)
     box.settings("[vendors.qwen]\ntrust_version = true\n")
     converse(box)
-    assert converse(box, *STDIO).cause == "refused"
+    refused = converse(box, *STDIO)
+    assert refused.cause == "refused"
+    assert "run `shim doctor qwen`" in refused.result["errors"][0]
+    assert "trust_version" not in refused.result["errors"][0], "it would not help"
 
 
 def test_another_version_has_its_own_promises(box):

@@ -22,6 +22,7 @@ from shim.core.vendor.promises import (
     find_promise,
     list_unpromised_modes,
     refuse_promise,
+    withdraw_promises,
 )
 from shim.core.vendor.vendor import Files, Launch, Request, Servers, Vendor
 from shim.core.vendor.versions import VersionCheck
@@ -406,8 +407,8 @@ class Launcher:
 
         `policy` are other rules than those of now.
         """
-        facts, distrust = self.facts, self.standing.version.distrust
-        if not distrust:
+        facts, check = self.facts, self.standing.version
+        if not check.distrust:
             return
         hooks = facts.hooks is not None and facts.hooks.can_deny_calls
         promise = find_promise(
@@ -419,7 +420,7 @@ class Launcher:
             late=self.setup.own.late_denials,
         )
         if promise:
-            raise refuse_promise(self.vendor, promise, distrust)
+            raise refuse_promise(self.vendor, promise, check)
 
     def report_broken_promise(self, tool: str) -> None:
         """Withdraw the promises of the installed version: it ran a call of `tool` that was denied."""
@@ -431,7 +432,7 @@ class Launcher:
         if standing.version.distrust == reason:
             return
         record_broken_promise(BrokenPromise(self.vendor.name, version or "", tool), self.setup.environment)
-        standing.version = standing.version._replace(distrust=reason)
+        standing.version = withdraw_promises(standing.version, reason)
         tell(f"{printable(reason)}\n")
 
     def unkept(self, policy: "Policy") -> str:

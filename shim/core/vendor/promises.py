@@ -46,6 +46,11 @@ def describe_broken_promise(vendor: Vendor, version: str | None, tool: str) -> s
     return f"{named} ran a call of {tool} that was denied; it is trusted again after `shim doctor {vendor.name}`"
 
 
+def withdraw_promises(check: VersionCheck, reason: str) -> VersionCheck:
+    """Return the check of a version that ran a denied call."""
+    return check._replace(distrust=reason, withdrawn=True)
+
+
 def find_promise(vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late: bool) -> str:
     """Return what a turn asks for that only a promise of the vendor's can keep; "" if nothing.
 
@@ -73,14 +78,21 @@ def _is_as_wide_as_bypass(vendor: Vendor, mode: str) -> bool:
     return mode == "acceptEdits" and same and not vendor.speaks and not vendor.enforcement.own
 
 
-def refuse_promise(vendor: Vendor, promise: str, distrust: str) -> PromiseError:
+def refuse_promise(vendor: Vendor, promise: str, check: VersionCheck) -> PromiseError:
     """Return the error for a turn that needs a promise which does not hold."""
+    tested = f"Install a tested version ({vendor.version.tested or 'any other'}), or"
+    if check.withdrawn:
+        remedy = f"{tested} run `shim doctor {vendor.name}` and look at what it ran"
+    else:
+        remedy = (
+            f"{tested} set [vendors.{vendor.name}] trust_version = true if you know that this program keeps permission "
+            "rules"
+        )
     install = f"install it with `{vendor.program.install}`; " if vendor.program.install else ""
     return PromiseError(
-        f"{promise} cannot be kept: {distrust}. Install a tested version ({vendor.version.tested or 'any other'}), or "
-        f"set [vendors.{vendor.name}] trust_version = true if you know that this program keeps permission rules",
+        f"{promise} cannot be kept: {check.distrust}. {remedy}",
         hint=f"{install}{BYPASS} needs no such promise; `shim doctor {vendor.name}` says what was found",
-        distrust=distrust,
+        distrust=check.distrust,
     )
 
 

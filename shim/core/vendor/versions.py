@@ -32,11 +32,13 @@ class VersionCheck(NamedTuple):
     version   the version; None if the program did not name one in its known form
     note      a remark about a version whose promises hold, such as "newer than tested"; "" for none
     distrust  why the promises do not hold; "" if they hold
+    withdrawn the version ran a call that was denied, so that nobody can vouch for it
     """
 
     version: str | None = None
     note: str = ""
     distrust: str = ""
+    withdrawn: bool = False
 
 
 class VersionProbe(NamedTuple):
