@@ -332,7 +332,8 @@ def test_a_model_and_a_mode_hold_from_the_next_turn_on(box, talk):
 @pytest.mark.parametrize("vendor", ["pi", "cursor", "acai", "codex", "gemini", "vibe", "kimi"])
 def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_before(box, converse, vendor):
     """As claude-agent-acp starts: with `--permission-mode=auto`, and then it asks what each model supports."""
-    trap = box.program("trap", f"touch {box.path}/started\n")
+    answer = "[ $# = 1 ] && [ $1 = --version ] && { echo unknown; exit 0; }\n"  # which of two programs is kimi
+    trap = box.program("trap", f"{answer}touch {box.path}/started\n")
     done = converse(trap, request("i", "initialize"), user("hi"), flags=["--permission-mode=auto"], SHIM_VENDOR=vendor)
     opened = responses(done)["i"]["response"]
     assert [model["supportsAutoMode"] for model in opened["models"]] == [False] * len(opened["models"])

@@ -60,7 +60,8 @@ def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo,
     """P5"""
     done = box.claude("-p", "hi", *words, *STREAM, **demo)
     assert (done.status, done.result["result"]) == (0, "Hello.")
-    assert done.stderr.startswith(f"warning: {words[0].partition('=')[0]} ") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("warning: ") and words[0].partition("=")[0] in done.stderr
+    assert done.stderr.count("\n") == 1
     assert (box.record()["arguments"], box.record()["stdin"]) == ([], "hi")
 
 

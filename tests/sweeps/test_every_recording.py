@@ -146,7 +146,8 @@ def _rfc(events: list[Event]) -> str:
 SAID: dict[str, Callable[[list[Event]], str]] = {
     **dict.fromkeys(("acai", "cake", "amp", "claude", "cursor", "qwen"), _result),
     **{"pi": _pi, "codex": _codex, "gemini": _gemini, "opencode": _opencode, "kilo": _opencode},
-    **{"qwen-rfc": _rfc, "copilot": _copilot, "droid": _droid, "cline": _cline, "kimi": _kimi, "vibe": _vibe},
+    **{"qwen-rfc": _rfc, "copilot": _copilot, "droid": _droid, "cline": _cline, "vibe": _vibe},
+    **{"kimi": _kimi, "kimi-code": _kimi},
 }
 
 # What a call of Claude's cannot do without.

@@ -56,6 +56,7 @@ ENDS = {
     "cursor": ("result",),
     "qwen": ("result",),
     "claude": ("result",),
+    "kimi-code": (None,),  # its messages have no type, and none of them is an end: the exit status says it
 }
 
 

@@ -68,7 +68,12 @@ def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, iden
     results = check_calls(parse(said))
     found = [(call["name"], call["input"]) for call in calls_of(said)]
     assert sorted(map(str, found)) == sorted(str((call["name"], call["input"])) for call in calls_of(before))
-    assert sorted(map(str, results)) == sorted(map(str, check_calls(parse(before))))
+    assert sorted(map(shown, results)) == sorted(map(shown, check_calls(parse(before))))
+
+
+def shown(result: Any) -> str:
+    """Return a result without white space at its end: of results in another order, another one is a command's."""
+    return str(result).rstrip()
 
 
 ID_KEYS = re.compile(rb'("(?:id|\w*(?:call|tool|use|item|effect)_?id)" ?: ?)(?:"[^"\\]*"|null|\d+)', re.I)

@@ -161,6 +161,7 @@ RUNS = {
         "1.49.0-edit",
         [("call_2", "StrReplaceFile", {"path": "/home/dev/project/a.txt", "edit": {"old": "hello", "new": "HELLO"}})],
     ),
+    "kimi-code": ("2.1.0-failed", "2.1.0-tool", []),
     "opencode": (
         "1.18.33-text",
         "1.18.33-edit",
@@ -277,7 +278,7 @@ def holds(vendor, few):
 
 # What is not plain: calls without a name or arguments of their own (codex, cursor), calls in lists inside of lists
 # (cline) or before they are whole (copilot), results inside of other values (vibe), texts that may be pieces (kimi).
-NOT_PLAIN = {"cline", "codex", "copilot", "cursor", "kimi", "vibe"}
+NOT_PLAIN = {"cline", "codex", "copilot", "cursor", "kimi", "kimi-code", "vibe"}
 
 
 @pytest.mark.parametrize("few", [False, True], ids=["all runs", "two runs"])
