@@ -1,4 +1,4 @@
-"""The calls of an agent that are not over, also if it gives several of them one id, or none."""
+"""Open calls of an ACP agent, also if the agent gives several calls the same id, or no id."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from shim.core.turn.open_calls import read_id
 from shim.profiles.acp.calls import KINDS, PLACE, Call, Form, read_object, text_of
 
-CALLS = 1000  # of a turn that are not over; the oldest is forgotten
-ENDED_CALLS = 1000  # of a turn, whose ids are remembered
-RUNNING = ("in_progress", "completed", "failed", "cancelled")  # states of a call that has begun to run
+MAX_CALLS = 1000  # open calls of a turn; beyond that the oldest is removed
+MAX_ENDED_CALLS = 1000  # ended calls of a turn whose ids are remembered
+RUNNING = ("in_progress", "completed", "failed", "cancelled")  # states of a call that has started
 
 
 class CallList:
-    """The calls of one turn. `create_id` makes an id for a call whose id is taken or empty."""
+    """The open calls of one turn. `create_id` returns an id for a call whose own id is taken or empty."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -24,93 +24,96 @@ class CallList:
         self._ended.clear()
 
     def list_calls(self, agent_id: str) -> list[Call]:
-        """Return the calls with an id of the agent's, the oldest first."""
+        """Return the calls with this id of the agent, the oldest first."""
         return [call for call in self._calls if call.agent_id == agent_id]
 
     def begin(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> Call:
-        """Return the call that a `tool_call` is about: a new one if it contradicts the calls with its id."""
+        """Return the call of a `tool_call`. It is a new call if the update contradicts all calls with its id."""
         agent_id = read_id(update.get("toolCallId"))
-        self._ended.pop(agent_id, None)  # another call may have the id of one that is over
+        self._ended.pop(agent_id, None)  # a new call may reuse the id of an ended call
         for call in self.list_calls(agent_id):
-            if not is_another(call, update, self._form):
+            if not is_another_call(call, update, self._form):
                 return call
         return self._add(agent_id, create_id)
 
     def find(self, update: Mapping[str, Any], create_id: Callable[[str], str]) -> Call:
-        """Return the call that an update is about: one with its input, else the next one in order."""
-        calls = self.list_calls(read_id(update.get("toolCallId")))
+        """Return the call of a `tool_call_update`: a call with the same input, or else the next call in order."""
+        agent_id = read_id(update.get("toolCallId"))
+        calls = self.list_calls(agent_id)
         if not calls:
-            return self._add(read_id(update.get("toolCallId")), create_id)
-        same = [call for call in calls if call.told and call.input == update.get("rawInput")]
+            return self._add(agent_id, create_id)
         status = update.get("status")
-        if not same and status == "in_progress":
-            partial = [call for call in calls if not call.told]  # its input follows
-            same = partial[-1:] if self._form.content else [call for call in calls if not call.is_running]
-        elif not same and status in RUNNING:
-            same = [call for call in calls if call.is_running]
-        call = (same or calls)[0]
+        matches = [call for call in calls if call.told and call.input == update.get("rawInput")]
+        if not matches and status == "in_progress" and self._form.content:
+            matches = [call for call in calls if not call.told][-1:]  # its input is still being sent
+        elif not matches and status == "in_progress":
+            matches = [call for call in calls if not call.is_running]
+        elif not matches and status in RUNNING:
+            matches = [call for call in calls if call.is_running]
+        call = matches[0] if matches else calls[0]
         call.is_running = call.is_running or status in RUNNING
         return call
 
-    def find_asked(
+    def find_for_permission(
         self, question: Mapping[str, Any], create_id: Callable[[str], str], is_undecided: Callable[[str], bool]
     ) -> Call | None:
-        """Return the call that a question is about; None if it may be about several calls with other inputs.
+        """Return the call of a permission request, or None if the request may be about several different calls.
 
-        Another input is that of another call while the question about the first call is undecided. Behind the answer,
-        it would be the same call with other words.
+        While the request for a call is undecided, a request with another input is about another call. After the
+        decision it is about the same call, described again.
         """
         agent_id, given = read_id(question.get("toolCallId")), question.get("rawInput")
         self._ended.pop(agent_id, None)
         calls = self.list_calls(agent_id)
         if not calls:
             return self._add(agent_id, create_id)
-        waiting = [call for call in calls if call.asked_input is None]
+        candidates = [call for call in calls if call.asked_input is None]
         undecided = [call for call in calls if is_undecided(call.identity)]
-        if not waiting and undecided and all(_contradicts(call.asked_input, given) for call in calls):
+        if not candidates and undecided and all(_contradicts(call.asked_input, given) for call in calls):
             return self._add(agent_id, create_id)
-        waiting = waiting or calls
-        same = [call for call in waiting if call.told and call.input == given]
-        if not same and len(calls) > 1 and not _has_input(given):
-            same = [call for call in waiting if call.title and call.title == question.get("title")]
-            return same[0] if len(same) == 1 else None
-        return (same or waiting)[0]
+        if not candidates:
+            candidates = calls
+        matches = [call for call in candidates if call.told and call.input == given]
+        if not matches and len(calls) > 1 and not _has_input(given):
+            matches = [call for call in candidates if call.title and call.title == question.get("title")]
+            return matches[0] if len(matches) == 1 else None
+        return matches[0] if matches else candidates[0]
 
     def end(self, call: Call) -> None:
-        """Forget a call that is over."""
+        """Remove a call that has ended, and remember its id."""
         self._calls = [each for each in self._calls if each is not call]
         if self.list_calls(call.agent_id):
             return
-        if len(self._ended) >= ENDED_CALLS:
+        if len(self._ended) >= MAX_ENDED_CALLS:
             self._ended.pop(next(iter(self._ended)))
         self._ended[call.agent_id] = None
 
     def end_by_id(self, identity: str) -> None:
-        """Forget the call that has this id of its own."""
+        """Remove the call with this unique id, as if it had ended."""
         for call in self._calls:
             if call.identity == identity:
                 self.end(call)
                 return
 
     def has_ended(self, update: Mapping[str, Any]) -> bool:
-        """Return whether an update is about a call that is over."""
+        """Return whether an update is about a call that has ended."""
         return read_id(update.get("toolCallId")) in self._ended
 
     def _add(self, agent_id: str, create_id: Callable[[str], str]) -> Call:
         is_free = agent_id and not self.list_calls(agent_id)
         call = Call(agent_id if is_free else create_id(agent_id), self._form)
         call.agent_id = agent_id
-        if len(self._calls) >= CALLS:
+        if len(self._calls) >= MAX_CALLS:
             self._calls.pop(0)
         self._calls.append(call)
         return call
 
 
-def is_another(call: Call, update: Mapping[str, Any], form: Form) -> bool:
-    """Return whether a `tool_call` is about another call than this one, which has the same id.
+def is_another_call(call: Call, update: Mapping[str, Any], form: Form) -> bool:
+    """Return whether a `tool_call` announces another call than `call`, which has the same id.
 
-    A call may be announced again with more than before. Once it was shown to the frontend with its input, another input
-    is that of another call.
+    An agent may announce a call again with more details. After a call was written with its input, another input
+    belongs to another call.
     """
     kind, given, title = update.get("kind"), update.get("rawInput"), update.get("title")
     if kind in KINDS and call.kind in KINDS and kind != call.kind:
@@ -128,7 +131,7 @@ def is_another(call: Call, update: Mapping[str, Any], form: Form) -> bool:
 
 
 def _contradicts(known: Mapping[str, Any] | None, given: object) -> bool:
-    """Return whether a question shows another input. One call may be asked about several times, for its places."""
+    """Return whether a permission request shows another input. Only the path may differ: agents ask for each path."""
     if known is None or not isinstance(given, dict):
         return False
     return any(key in known and known[key] != value for key, value in given.items() if key != PLACE)

@@ -26,10 +26,10 @@ KINDS = {
     "fetch": "WebFetch",
 }
 OUTPUTS = ("output", "content", "error", "message")  # keys under which a raw output has its text
-# Kinds of content blocks, each with the key of its value.
+# Kinds of content blocks → the key of the block's value.
 VALUES = {"text": "text", "image": "data", "audio": "data", "resource": "resource", "resource_link": "uri"}
 FILE_KINDS = ("read", "edit", "delete")
-ERROR_CHARACTERS = 4000  # of the error of a failed call, in which its file is looked for
+ERROR_CHARACTERS = 4000  # the path of a file is searched in so much of an error
 PATHS = ("oldPath", "path")  # of a changed file
 PLACE = "path"  # key of a question, and of Claude's searches: where it looks
 UNKNOWN = "unknown"  # a name that no rule has
@@ -55,7 +55,7 @@ class Form(NamedTuple):
     signs      with "kind": the agent's tools, by the signs of their calls; the first that fits
     questions  with "kind": keys of a question's input, by the kind of the call; without them its tool is not known
     content    the input is JSON in the content of a call that has not ended
-    path       finds, in the content of a call that failed, the file of a call that names no place; its first group
+    path       pattern for the error of a call without a location; its first group is the path of the file
     """
 
     name: str = "title"
@@ -69,18 +69,18 @@ class Call:
     """What was said so far of one call. `begun` is how often it began: more than once, it may be another one by now."""
 
     def __init__(self, identity: str, form: Form) -> None:
-        self.identity = identity  # unlike that of any other open call
-        self.agent_id = identity  # several open calls may have it
+        self.identity = identity  # unique among the open calls
+        self.agent_id = identity  # the agent's id, which several open calls may have
         self.own = ""
         self.kind = ""
         self.title = ""
         self.input: dict[str, Any] = {}
         self.content: list[Any] = []
-        self.output: list[Any] = []  # the content that the call has now, for its result
+        self.output: list[Any] = []  # the latest content, for the result
         self.raw_output: Any = None
         self.places: list[str] = []
         self.said = False
-        self.asked_input: dict[str, Any] | None = None  # what the first question about it showed
+        self.asked_input: dict[str, Any] | None = None  # the input in the first permission request for the call
         self.is_running = False
         self.begun = 0
         self._place: object = None  # what a question names beside the call
@@ -100,7 +100,7 @@ class Call:
         if isinstance(given, dict) and not BESIDE.issuperset(given):
             self.input = given
         if isinstance(content, list):
-            self.content = content or self.content  # what a question shows stays, although the result has none of it
+            self.content = content or self.content  # kept for a permission request if the result has no content
             self.output = content
         if update.get("rawOutput") is not None:
             self.raw_output = update["rawOutput"]
@@ -208,8 +208,10 @@ class Call:
         return {"title": self.title, **given}
 
     def _find_path(self) -> str | None:
-        """Return the file that the content of a failed call names."""
-        match = None if self._form.path is None else self._form.path.search(text_of(self.content)[:ERROR_CHARACTERS])
+        """Return the path of the file that the error of a failed call names, or None."""
+        if self._form.path is None:
+            return None
+        match = self._form.path.search(text_of(self.content)[:ERROR_CHARACTERS])
         return None if match is None else match[1]
 
     def _diff(self) -> tuple[str, dict[str, Any]] | None:
@@ -244,18 +246,18 @@ def shown(block: Mapping[str, Any]) -> str | None:
 
 
 def list_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the content blocks of a call, which are those of MCP."""
-    blocks = [one.get("content") for one in content if isinstance(one, dict) and one.get("type") == "content"]
+    """Return the content blocks of a call. ACP uses the blocks of MCP."""
+    blocks = [item.get("content") for item in content if isinstance(item, dict) and item.get("type") == "content"]
     return [block for block in blocks if isinstance(block, dict) and isinstance(block.get("type"), str)]
 
 
 def is_complete(block: Mapping[str, Any]) -> bool:
-    """Return whether a content block is of a kind of the protocol and has the value of its kind."""
+    """Return whether a content block has a kind of the protocol and the value that this kind requires."""
     return isinstance(block.get(VALUES.get(block["type"], "")), (str, dict))
 
 
 def join_texts(blocks: Iterable[dict[str, Any]], trailer: Pattern[str] | None = None) -> list[dict[str, Any]]:
-    """Return the blocks with neighbouring texts as one, without the `trailer` that an agent adds; none is empty."""
+    """Return the blocks with adjacent texts joined, without empty texts and without the agent's `trailer`."""
     joined: list[dict[str, Any]] = []
     for block in blocks:
         if block["type"] == "text" and joined and joined[-1]["type"] == "text":
@@ -279,7 +281,7 @@ def text_of(content: object) -> str:
 
 
 def read_object(text: str) -> object:
-    """Return the JSON object that a text is; None while it is not whole."""
+    """Return the JSON value of a text, or None while the text is not complete."""
     try:
         return orjson.loads(text) if text.endswith("}") else None
     except orjson.JSONDecodeError:

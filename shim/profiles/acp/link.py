@@ -29,7 +29,7 @@ STRANGER = "the agent speaks version {} of its protocol, not 1 or 2"
 LOGINS = 10  # ways to log in that are told
 # Asked while a session is loaded: nobody has it, and its answer stands behind what was said before it.
 NOTHING = "_claude-shim/nothing"
-# Ways in which an agent may send the history of a session again; opencode does when it forks one.
+# Methods after which an agent may send the session's history again. opencode does so after a fork.
 REPLAYING = ("load", "fork")
 REPLAYS = 10_000  # such questions for one session: one is answered behind one or more of its old messages
 
@@ -246,8 +246,8 @@ class Link:
         return self._peer.answer(identity, result=self.forms.close(request, changed, allow=allow, stop=stop))
 
     def is_undecided(self, call: str) -> bool:
-        """Return whether a question about a call waits for its answer."""
-        return any(asked[1] == call for asked in self._questions.values())
+        """Return whether a permission request for a call waits for its answer."""
+        return any(question[1] == call for question in self._questions.values())
 
     def _asks(self, request: str) -> bool:
         """Whether the frontend is asked something under this name."""

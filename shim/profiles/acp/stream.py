@@ -33,13 +33,13 @@ from shim.profiles.acp.upserts import CONTENTS, Upserts, patched
 from shim.profiles.rpc.form import questions
 from shim.profiles.rpc.peer import METHOD_NOT_FOUND, Heard, in_words, table
 
-ITEMS = ("content", "diff")  # kinds of a call's content that are shown: a diff is in the arguments of its call
+ITEMS = ("content", "diff")  # kinds of a call's content that are written; a diff is in the arguments of its call
 FAILURES = ("failed", "cancelled")  # states of a call
 LIMITS = {"max_turn_requests": "error_max_turns"}
 REASONS = {"max_tokens": "max_tokens", "refusal": "refusal"}
 LOGIN = -32000  # the protocol's code for an agent that is not logged in
-FAILURE_CHARACTERS = 20_000  # of what an agent says when a turn failed
-# Updates that belong to the answer: after one of these the turn goes on.
+FAILURE_CHARACTERS = 20_000  # of the agent's text about a failed turn
+# Updates that belong to the answer: after one of these the turn continues.
 CONVERSATION = ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan")
 NOTICE = "[MODE_UPDATE]"  # in front of what gemini says of a new mode, where its model's words stand
 UNTITLED = "****\n"  # gemini's title of a thought that has none
@@ -57,8 +57,8 @@ class AcpTranslator(Translator):
     trailer: ClassVar[Pattern[str] | None] = None  # what it adds to the end of what a call returned
     notices: ClassVar[Pattern[str] | None] = None  # what it says itself about a call, where its model's words stand
 
-    retries: ClassVar[Pattern[str] | None] = None  # what it says itself when it asks its model again
-    failures: ClassVar[Pattern[str] | None] = None  # how it begins what it says itself when a turn failed
+    retries: ClassVar[Pattern[str] | None] = None  # the agent's own text when it calls its model again
+    failures: ClassVar[Pattern[str] | None] = None  # the beginning of the agent's own text when a turn failed
 
     def __init__(self, turn: Turn, *, partial: bool = False, link: Link | None = None) -> None:
         super().__init__(turn, partial=partial)
@@ -70,8 +70,8 @@ class AcpTranslator(Translator):
         self._plans = 0
         self._upserts = Upserts()
         self._server_names: list[str] | None = None
-        self._failure = ""  # a text that is the reason of a failure if the turn ends now
-        self._retried = 0
+        self._failure = ""  # a text that becomes the reason of a failure if the turn ends now
+        self._retry_count = 0
         self._updates: dict[object, Callable[[Event], None]] = {
             "agent_message_chunk": lambda update: self._chunk(update, self.turn.text),
             "agent_thought_chunk": lambda update: self._chunk(update, self.turn.thinking),
@@ -103,7 +103,8 @@ class AcpTranslator(Translator):
         self._calls.clear()
         self._upserts.clear()
         self._server_names = None
-        self._failure, self._retried = "", 0
+        self._failure = ""
+        self._retry_count = 0
         self.link.work.end()
         self._end = None
         self._bill.cost, self._plan = 0.0, None
@@ -204,8 +205,8 @@ class AcpTranslator(Translator):
         if self.notices is not None and self.notices.fullmatch(text):
             return
         if self.retries is not None and self.retries.fullmatch(text):
-            self._retried += 1
-            self.turn.retry(self._retried, self._retried, 0, text)
+            self._retry_count += 1
+            self.turn.retry(self._retry_count, self._retry_count, 0, text)
             return
         if self.failures is not None and self.turn.state is not TEXT and self.failures.match(text):
             self._failure = text
@@ -217,8 +218,9 @@ class AcpTranslator(Translator):
             self._upserts.piece(str(message), text)
 
     def _release_failure(self) -> None:
-        """The turn goes on after a text that looked like the reason of a failure: it is the model's."""
-        text, self._failure = self._failure, ""
+        """Write a text that looked like the reason of a failure: the turn continues, so the text is the model's."""
+        text = self._failure
+        self._failure = ""
         self._end_refused()
         self.turn.text(text)
 
@@ -298,7 +300,7 @@ class AcpTranslator(Translator):
             self.link.over(call.identity)
 
     def _create_id(self, agent_id: str) -> str:
-        """Another id for a call whose id is taken, or that has none."""
+        """Return a new id for a call whose own id is taken or empty."""
         return self.turn.conversation.mint(agent_id) if agent_id else self.turn.pen.new_uuid()
 
     def _content(self, update: Event) -> None:
@@ -310,16 +312,16 @@ class AcpTranslator(Translator):
     def _say(self, call: Call, *, is_over: bool = False) -> None:
         if call.said:
             return
-        words = self._words(call)
-        if not is_over and self._waits_for_input(call, words[0]):
-            self.turn.defer(call.identity, words[0])
+        name, arguments = self._words(call)
+        if not is_over and self._waits_for_input(call, name):
+            self.turn.defer(call.identity, name)
             return
         call.said = True
         if not self.turn.end_deferral(call.identity):
-            self.turn.tool_use(call.identity, *words)
+            self.turn.tool_use(call.identity, name, arguments)
 
     def _waits_for_input(self, call: Call, name: str) -> bool:
-        """Return whether a call without an input is of a tool in the frontend's process, which will have the input."""
+        """Return whether a call waits for its input, which arrives in the frontend's process."""
         if call.told or name not in self.turn.terms.session.servers()[1]:
             return False
         judge = self.turn.terms.judge
@@ -331,7 +333,7 @@ class AcpTranslator(Translator):
         return call.in_claudes_words({call.own: Tool(name)} if name else self.tools)
 
     def _server_tool(self, own: str) -> str:
-        """Return Claude's name of a tool of an MCP server; "" for another tool."""
+        """Return Claude's name of a tool of an MCP server, or "" for another tool."""
         if not self.server_tool:
             return ""
         if self._server_names is None:
@@ -339,10 +341,9 @@ class AcpTranslator(Translator):
         return tool_of(self.server_tool, self._server_names, own)
 
     def _returned(self, call: Call) -> object:
-        """Return the content of a call, else what the agent calls its raw output.
+        """Return the content of a call, or its raw output if there is no content.
 
-        A field that the last update does not have is as an earlier one left it. The raw output counts all the same
-        when it goes on where the content stops.
+        Content and raw output may come from different updates. The raw output is preferred if it continues the content.
         """
         blocks = join_texts(self._blocks(call), self.trailer)
         raw = raw_output(call.raw_output)
@@ -354,16 +355,22 @@ class AcpTranslator(Translator):
         return raw if len(raw) > len(text) and raw.startswith(text) and self.trailer is None else text
 
     def _blocks(self, call: Call) -> list[dict[str, Any]]:
-        """Return the content blocks of a call that can be shown. What cannot be shown is counted."""
-        for item in () if self._by_id else call.output:
-            kind = item.get("type") if isinstance(item, dict) else None
-            if kind not in ITEMS:
-                self.turn.unknown(f"tool_content/{kind}", item)
-        blocks = self._upserts.blocks(call) if self._by_id else list_blocks(call.output)
+        """Return the content blocks of a call that can be written, and count the others as unknown."""
+        if self._by_id:
+            blocks = self._upserts.list_blocks(call)
+        else:
+            self._count_unknown_items(call)
+            blocks = list_blocks(call.output)
         for block in blocks:
             if not is_complete(block):
                 self.turn.unknown(f"content/{block['type']}", block)
         return [block for block in blocks if is_complete(block)]
+
+    def _count_unknown_items(self, call: Call) -> None:
+        for item in call.output:
+            kind = item.get("type") if isinstance(item, dict) else None
+            if kind not in ITEMS:
+                self.turn.unknown(f"tool_content/{kind}", item)
 
     def _planned(self, update: Event) -> None:
         """Its plan is a list of todos, said again whenever it has changed."""
@@ -413,7 +420,7 @@ class AcpTranslator(Translator):
             self.turn.unknown("session/request_permission", params)
             self.link.reply(identity, result=CANCELLED)
             return
-        call = self._calls.find_asked(subject.call, self._create_id, self.link.is_undecided)
+        call = self._calls.find_for_permission(subject.call, self._create_id, self.link.is_undecided)
         if call is None or (self.form.content and call.begun > 1):  # the input may be that of another call
             self.link.reply(identity, result=CANCELLED)
             return
@@ -423,7 +430,8 @@ class AcpTranslator(Translator):
         if request is not None:
             is_deferred = self._waits_for_input(judged, words[0])
             call.said = not is_deferred
-            call.asked_input = judged.input if call.asked_input is None else call.asked_input
+            if call.asked_input is None:
+                call.asked_input = judged.input
             own = judged.own, judged.input
             self.turn.permission(request, call.identity, *words, own, is_unique=True, is_deferred=is_deferred)
 
@@ -452,8 +460,9 @@ class AcpTranslator(Translator):
             return
         usage = self._bill.usage(result)
         if self._failure and not (usage and usage["output_tokens"]):
-            text, self._failure = self._failure, ""
-            self._broke({"message": text[:FAILURE_CHARACTERS].partition(": ")[2]})
+            text = self._failure[:FAILURE_CHARACTERS]
+            self._failure = ""
+            self._broke({"message": text.partition(": ")[2]})
             return
         if self._failure:
             self._release_failure()

@@ -68,11 +68,11 @@ class Upserts:
         more = binascii.a2b_base64(data) if isinstance(data, str) else b""
         self._terminals[identity] = (before + more)[-TERMINAL_BYTES:]
 
-    def blocks(self, call: Call) -> list[dict[str, Any]]:
-        """Return what a call returned as content blocks: its own, terminals, and the patches of files."""
-        return [block for item in call.output for block in self._item_blocks(table(item))]
+    def list_blocks(self, call: Call) -> list[dict[str, Any]]:
+        """Return the output of a call as content blocks: its own blocks, terminals, and patches of files."""
+        return [block for item in call.output for block in self._convert_item(table(item))]
 
-    def _item_blocks(self, item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _convert_item(self, item: Mapping[str, Any]) -> list[dict[str, Any]]:
         if item.get("type") == "terminal":
             printed = self._terminals.get(str(item.get("terminalId")), b"").decode("utf-8", "replace")
             return [{"type": "text", "text": printed}] if printed else []

@@ -23,8 +23,8 @@
     ignore        –
 
 `limit` of a result: turns, budget, or any other that was reached.
-`stream.parent` is the id of the call that runs the nested agent which an event belongs to. What a rule emits for such
-an event is that agent's: it is no answer of the turn, does not end it, and does not fail it.
+`stream.parent` is the id of the call that runs the nested agent of an event. What a rule emits for such an event
+belongs to that agent: it is not the answer of the turn, and it neither ends nor fails the turn.
 `usage` is a table of input_tokens, cache_read_input_tokens, cache_creation_input_tokens, output_tokens (and cost_usd).
 """
 
@@ -57,7 +57,7 @@ class Told:
     pieces      a rule says calls in pieces
     reconciled  text or thinking that is streamed and then said whole, without a name for the block
     parent      `stream.parent`
-    server_tool how the vendor names a tool of an MCP server (`acp.server_tool`), "" where that is not known
+    server_tool how the vendor names a tool of an MCP server (`acp.server_tool`), "" if that is not known
     """
 
     def __init__(self, spot: Spot, tools: Tools) -> None:
@@ -96,9 +96,9 @@ def emit(spot: Spot, told: Told, here: Function) -> None:
     if nested is None or not told.parent:
         write(spot, told, here)
         return
-    parent, again = here.held(field(told.parent, here))
+    parent, parent_again = here.held(field(told.parent, here))
     with here.block(f"if {parent}:"):
-        nested(spot, told, here, f"identity({again})")
+        nested(spot, told, here, f"identity({parent_again})")
     with here.block("else:"):
         write(spot, told, here)
 
@@ -176,7 +176,7 @@ def _identity(value: str, told: Told, here: Function) -> str:
 def _tool_use(spot: Spot, told: Told, here: Function) -> None:
     own = _identity(optional(spot.at("id"), here), told, here)
     name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
-    source = _source(spot)
+    source = _write_source(spot)
     if told.pieces or told.hides:
         here.line(f"engine.call({own}, {name}, {given}{source})")
         return
@@ -190,8 +190,8 @@ def _tool_use(spot: Spot, told: Told, here: Function) -> None:
     here.line(f"engine.turn.tool_use({own}, name, given{source})")
 
 
-def _source(spot: Spot) -> str:
-    """The argument that names the kind of event: events of two kinds may announce one call."""
+def _write_source(spot: Spot) -> str:
+    """Return the argument that names the kind of event: events of two kinds may announce one call."""
     match = spot.at("match").value
     kind = match.get("type") if isinstance(match, dict) else None
     if isinstance(kind, list):
@@ -204,9 +204,9 @@ def _tool_input(spot: Spot, told: Told, here: Function) -> None:
     call = optional(spot.at("id"), here)
     here.line(f"{own} = {_identity(call, told, here)}")
     if told.parent:
-        parent, again = here.held(field(told.parent, here))
+        parent, parent_again = here.held(field(told.parent, here))
         with here.block(f"if {parent}:"):
-            here.line(f"engine.nested.piece(identity({again}), {own})")
+            here.line(f"engine.nested.begin_pieces(identity({parent_again}), {own})")
     here.line(f"{key} = {field(spot.at('block'), here) if spot.at('block') else call}")
     here.line(f"engine.piece({key}, {own}, {optional(spot.at('name'), here)}, {field(spot.at('input'), here)})")
     if spot.at("done"):
@@ -230,9 +230,9 @@ def _tool_result(spot: Spot, told: Told, here: Function) -> None:
     if told.pieces:
         here.line("engine.gathered()")
     if told.parent:
-        own, kept = here.held(own)
+        own, own_again = here.held(own)
         here.line(f"engine.nested.flush({own})")
-        own = kept
+        own = own_again
     if told.late:
         here.line("engine.answers = True")
     here.line(f"engine.turn.tool_result({own}, {content}, {failed})")
@@ -310,9 +310,10 @@ def _ignore(spot: Spot, told: Told, here: Function) -> None:
 # -- events of nested agents --------------------------------------------------------------------------------------
 
 
-def _nested_speech(kind: str) -> Callable[[Spot, Told, Function, str], None]:
+def _nested_block(kind: str) -> Callable[[Spot, Told, Function, str], None]:
     def write(spot: Spot, told: Told, here: Function, parent: str) -> None:
-        text, block = field(spot.at("text"), here), optional(spot.at("block"), here)
+        text = field(spot.at("text"), here)
+        block = optional(spot.at("block"), here)
         mode = spot.at("mode").choice(TEXT_MODES, told.text)
         here.line(f"engine.nested.text({parent}, {literal(kind)}, {text}, {block}, {literal(mode)})")
 
@@ -320,13 +321,13 @@ def _nested_speech(kind: str) -> Callable[[Spot, Told, Function, str], None]:
 
 
 def _nested_reply(spot: Spot, told: Told, here: Function, parent: str) -> None:
-    here.line(f"engine.nested.reply({parent})")
+    here.line(f"engine.nested.begin_reply({parent})")
 
 
 def _nested_call(spot: Spot, told: Told, here: Function, parent: str) -> None:
     own = _identity(optional(spot.at("id"), here), told, here)
     name, given = field(spot.at("name"), here), optional(spot.at("input"), here)
-    here.line(f"engine.nested.call({parent}, {own}, {name}, {given}{_source(spot)})")
+    here.line(f"engine.nested.call({parent}, {own}, {name}, {given}{_write_source(spot)})")
 
 
 def _nested_result(spot: Spot, told: Told, here: Function, parent: str) -> None:
@@ -345,7 +346,7 @@ def _nested_denied(spot: Spot, told: Told, here: Function, parent: str) -> None:
 
 def _nested_usage(spot: Spot, told: Told, here: Function, parent: str) -> None:
     usage, cost = _counted(spot, here)
-    here.line(f"engine.nested.replied({parent}, {usage}, {cost})")
+    here.line(f"engine.nested.end_reply({parent}, {usage}, {cost})")
 
 
 def _nested_error(spot: Spot, told: Told, here: Function, parent: str) -> None:
@@ -357,13 +358,13 @@ def _nested_retract(spot: Spot, told: Told, here: Function, parent: str) -> None
 
 
 def _nested_nothing(spot: Spot, told: Told, here: Function, parent: str) -> None:
-    """The main agent alone has this."""
+    """Write nothing: only events of the main agent have this effect."""
 
 
 _NESTED: Mapping[str, Callable[[Spot, Told, Function, str], None]] = {
     "session": _nested_nothing,
-    "text": _nested_speech("text"),
-    "thinking": _nested_speech("thinking"),
+    "text": _nested_block("text"),
+    "thinking": _nested_block("thinking"),
     "reply": _nested_reply,
     "tool_use": _nested_call,
     "tool_result": _nested_result,

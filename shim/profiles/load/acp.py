@@ -9,13 +9,13 @@ r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so t
                               kind, the beginning of their title, keys of their input
     questions = { execute = ["commands"] }  keys that the input of a question about a call of this kind has always
     input = "content"         a call's input is JSON in its content, until it has ended (else: `rawInput`)
-    path = 'in "([^"]+)"'     where the text of a call that failed has its file, if the call names no place
+    path = 'in "([^"]+)"'     finds the path of the file in the error of a call that names no location
     denied = "ends"           a call that is denied ends the work on a prompt: the agent is told why, in another one
     trailer = '\n<exit \d+>$'  what it adds to the end of what a call returned
     notices = "^Info: "       what the agent says beside its model about a call, where its model's words stand
-    retries = "^Info: …"      what the agent says, in one piece, when it asks its model again
-    failures = "^Error: "     how the agent begins what it says, in one piece, at the end of a turn that failed; it is
-                              the reason only if the turn ends behind it without a token of the model
+    retries = "^Info: …"      the text that the agent sends, in one piece, when it calls its model again
+    failures = "^Error: "     the beginning of the text that the agent sends, in one piece, at the end of a failed turn;
+                              it is the reason only if the turn then ends without a token of the model
     model = true              the model is set in the session, not on the command line
     modes = { plan = "plan" } Claude's modes → the agent's own, set in the session; others are as `default`
     usage = "session"         its usage is that of the session so far (else: of the turn)

@@ -6,8 +6,8 @@
     allow = …{tool}…                   what allows one of its tools, for a program that runs none unasked
     servers = '"*_*":"deny"'           what denies the tools of all servers
     asking = '"*":"ask"'               what makes it ask about each call, where it can ask (`acp`)
-    protected_file = '"*{name}":"deny"' what denies a change of files with a name that makes programs run
-    protected = '"edit":{{files}}'     stands around all of these, for the mode acceptEdits where nobody can be asked
+    protected_file = '"*{name}":"deny"' denies changes of a file whose name makes programs run, or of its folder
+    protected = '"edit":{{files}}'     stands around all of these, for acceptEdits without permission prompts
     between = ","                      stands between two of these
     text = "{{denials}}"               what stands around all of them
     renamed = { write = "edit" }       its tools that go by another name there
@@ -135,7 +135,7 @@ class Denials:
             own |= dict.fromkeys(self._also)
         denied = [self._said["tool"].replace("{tool}", name) for name in own]
         if mode == "acceptEdits" and self._said["protected"] and not request.listens:
-            denied.insert(0, self._protected())  # before the tools: the last rule that matches may count
+            denied.insert(0, self._format_protected())  # first: in some programs the last matching rule decides
         if left is not None and self._said["servers"]:
             denied.append(self._said["servers"])
         for rule in () if policy is None else policy.narrowing:
@@ -145,8 +145,8 @@ class Denials:
                 denied.append(said.replace("{server}", server).replace("{tool}", tool))
         return denied
 
-    def _protected(self) -> str:
-        """Return what denies changes of the files that the real claude asks about in the mode acceptEdits."""
+    def _format_protected(self) -> str:
+        """Return the text that denies changes of the files that the real claude asks about in acceptEdits."""
         names = [*sorted(PROTECTED), *(path.strip("/") for path in OURS)]
         files = [self._said["protected_file"].replace("{name}", name) for name in names]
         return self._said["protected"].replace("{files}", self._said["between"].join(files))

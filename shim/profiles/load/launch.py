@@ -51,8 +51,8 @@ program may not see that folder, so there such a profile is started in the wides
 list of files and such folders; and where `widened_by = { ".x/settings.json" = "key" }` names a JSON file, in the
 working directory or at home, with a key that gives the program tools which no rule names.
 
-`servers_in = { ".x/settings.json" = "mcpServers" }` names JSON files, in the working directory or at home, with a key
-that has MCP servers by their names. A tool of a server is told from others by these names, and by `acp.server_tool`.
+`servers_in = { ".x/settings.json" = "mcpServers" }` names JSON files, in the working directory or at home, and the key
+that lists MCP servers by name. The shim recognizes tools of a server by these names and `acp.server_tool`.
 
 `brings = { ".x/plugin" = [], "x.json" = ["plugin"] }` names what of the working directory, or of a folder around it,
 the program starts unasked: a path, or keys of a JSON file. Such a folder is refused unless it is trusted, or the

@@ -40,8 +40,8 @@ r"""The vendor that a profile describes: its table, checked, and compiled as far
                               stderr_noise = ["…"]: beginnings of lines that never are the reason of a failure
                               saves_late = true: a session can go on only once a reply was complete
                               given_id = true: {session_id} names every new session, because the vendor says it too late
-                              parent = "data.parent": where an event has the id of the call that runs the nested agent
-                              which the event belongs to
+                              parent = "data.parent": the path of the id of the call that runs the nested agent of an
+                              event
     [[event]]                 `rules`, `emits`
     [[report]]                rules of the file `launch.report`, read at the end: session, usage, result, error, notice
     [[stderr]]                regex, emit = "session" (group session_id) or "error" (group error, cause)

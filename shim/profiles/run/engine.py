@@ -56,7 +56,7 @@ class Engine(Translator):
 
     @property
     def nested(self) -> "NestedEvents":
-        """What belongs to nested agents, by `stream.parent`."""
+        """The events of nested agents, which `stream.parent` tells apart."""
         if self._nested is None:
             from shim.profiles.run.nested import NestedEvents
 
@@ -145,15 +145,16 @@ class Engine(Translator):
         self.held.clear()
 
     def translate(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
-        """Return a call in Claude's words. A tool of a configured MCP server has Claude's name for it."""
+        """Return a call with Claude's names of the tool and its arguments, also for tools of configured MCP servers."""
         if not self.server_tool or name.__class__ is not str or name in self.tools:
             return translate(self.tools, name, arguments)
         from shim.profiles.acp.servers import tool_of
 
         if self._server_names is None:
             self._server_names = self.turn.terms.session.server_names()
-        claude = tool_of(self.server_tool, self._server_names, name)
-        return translate({name: Tool(claude)} if claude else self.tools, name, arguments)
+        claude_name = tool_of(self.server_tool, self._server_names, name)
+        tools = {name: Tool(claude_name)} if claude_name else self.tools
+        return translate(tools, name, arguments)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class Engine(Translator):
     def call(self, own: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
         if self.parts is not None:
             self.parts.whole(own)
-        if self._nested is not None and (parent := self._nested.take_piece(own)) is not None:
+        if self._nested is not None and (parent := self._nested.end_pieces(own)) is not None:
             self._nested.call(parent, own, name, arguments)
             return
         if self.held:
@@ -204,16 +205,21 @@ class Engine(Translator):
             self.turn.tool_result(own, content, failed, *self.translate(name, arguments))
 
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
-        claude, arguments = self.translate(name, arguments)
-        claude = claude if claude.__class__ is str else "unknown"
-        known = self.turn.find_call(own, *((claude, arguments) if name is not None else ())) if own else None
-        if known is not None:
-            self.turn.denied(*known)
+        claude_name, arguments = self.translate(name, arguments)
+        if claude_name.__class__ is not str:
+            claude_name = "unknown"
+        call = None
+        if own and name is not None:
+            call = self.turn.find_call(own, claude_name, arguments)
+        elif own:
+            call = self.turn.find_call(own)
+        if call is not None:
+            self.turn.denied(*call)
             return
-        self.turn.denied(str(own or claude), claude, arguments)
+        self.turn.denied(str(own or claude_name), claude_name, arguments)
 
     def write_nested(self) -> None:
-        """Write the blocks of nested agents that are still open: no more of them will come."""
+        """Write the open blocks of all nested agents, because the output has ended."""
         if self._nested is not None:
             self._nested.flush()
 

@@ -1,7 +1,7 @@
-"""Events of nested agents: a profile's `stream.parent` says which call runs the agent that an event belongs to.
+"""Events of nested agents. A profile's `stream.parent` names the call that runs the agent of an event.
 
-Claude's stream has whole lines for a nested agent and no fragments. Fragments are gathered here until their block is
-complete, and a block that a vendor streams and then prints whole is written once.
+Claude's stream has complete lines for nested agents, and no fragments. So fragments are collected here until their
+block is complete. A block that a vendor streams and then prints in full is written once.
 """
 
 from typing import Any, ClassVar, Protocol
@@ -11,14 +11,14 @@ from shim.core.reading.account import Account
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 
-AGENTS = 100  # nested agents with an open block; beyond that the oldest block is written
-BLOCK_CHARACTERS = 1024 * 1024  # of an open block; a longer one is written in several lines
-WRITTEN_BLOCKS = 200  # that are compared with a repetition
-CALLS = 1000  # open calls of nested agents whose names are kept for a denial
+MAX_AGENTS = 100  # nested agents with an open block; beyond that the oldest block is written
+MAX_BLOCK_CHARS = 1024 * 1024  # a longer open block is written in several lines
+MAX_WRITTEN_BLOCKS = 200  # written blocks that are remembered, to recognize a repetition
+MAX_CALLS = 1000  # calls of nested agents whose names are remembered, for a denial
 
 
 class Translating(Protocol):
-    """What is needed of the engine that reads the events."""
+    """The part of the engine that `NestedEvents` uses."""
 
     turn: Turn
     usage_means: ClassVar[str]
@@ -27,13 +27,13 @@ class Translating(Protocol):
     def account(self) -> Account: ...
 
     def translate(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
-        """Return a call in Claude's words."""
+        """Return a call with Claude's names of the tool and its arguments."""
 
     def hidden(self, name: Any) -> bool:
         """Return whether calls of a tool are left out of the stream."""
 
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
-        """A call of the main agent was refused."""
+        """Record that a call of the main agent was denied."""
 
 
 class _Block:
@@ -54,53 +54,54 @@ class NestedEvents:
         self._open: dict[str, _Block] = {}
         self._written: dict[tuple[str, str, Any], str] = {}  # (parent, kind, key) → the text of a complete block
         self._calls: dict[str, tuple[str, dict[str, Any]]] = {}
-        self._pieces: dict[str, str] = {}  # ids of calls that come in pieces → the call that runs their agent
+        self._parents: dict[str, str] = {}  # id of a call that comes in pieces → id of the call that runs its agent
 
     # -- text and thinking ------------------------------------------------------------------------------------------
 
     def text(self, parent: str, kind: str, text: Any, key: Any, mode: str) -> None:
-        """Add to a block. `mode` is delta, cumulative or final, as in a rule of a profile."""
+        """Add text to a block. `mode` is delta, cumulative or final, as in a rule of a profile."""
         if text is None or text == "":
             return
         if text.__class__ is not str:
-            raise TypeError(f"a block of {kind} is no text")
+            raise TypeError(f"a block of {kind} is not a text")
         if mode == "final":
             self._complete(parent, kind, text, key)
             return
-        block = self._block(parent, kind, key)
+        block = self._open_block(parent, kind, key)
         if mode == "cumulative":
-            block.fragments, block.size = [text], len(text)
+            block.fragments = [text]
+            block.size = len(text)
             return
         block.fragments.append(text)
         block.size += len(text)
-        if block.size > BLOCK_CHARACTERS:
+        if block.size > MAX_BLOCK_CHARS:
             self.flush(parent)
 
     def flush(self, parent: Any = None) -> None:
-        """Write the open block of an agent; without `parent`, those of all agents."""
+        """Write the open block of an agent, or without `parent` the open blocks of all agents."""
         if not self._open:
             return
         if parent is None:
-            for each in list(self._open):
-                self.flush(each)
+            for open_parent in list(self._open):
+                self.flush(open_parent)
             return
         block = self._open.pop(parent, None)
         if block is not None:
             self._write(parent, block.kind, "".join(block.fragments), block.key)
 
-    def _block(self, parent: str, kind: str, key: Any) -> _Block:
-        """Return the open block of an agent; another kind or key is another block."""
+    def _open_block(self, parent: str, kind: str, key: Any) -> _Block:
+        """Return the open block of an agent. Another kind or key ends that block and opens a new one."""
         block = self._open.get(parent)
         if block is not None and (block.kind, block.key) == (kind, key):
             return block
         self.flush(parent)
-        if len(self._open) >= AGENTS:
+        if len(self._open) >= MAX_AGENTS:
             self.flush(next(iter(self._open)))
         block = self._open[parent] = _Block(kind, key)
         return block
 
     def _complete(self, parent: str, kind: str, text: str, key: Any) -> None:
-        """Write a whole block, or what is new of one whose fragments were written."""
+        """Write a complete block, without the part that was already written as fragments."""
         block = self._open.get(parent)
         if block is not None and (block.kind, block.key) == (kind, key):
             del self._open[parent]
@@ -116,7 +117,7 @@ class NestedEvents:
 
     def _write(self, parent: str, kind: str, text: str, key: Any) -> None:
         if key is not None:
-            if len(self._written) >= WRITTEN_BLOCKS:
+            if len(self._written) >= MAX_WRITTEN_BLOCKS:
                 self._written.pop(next(iter(self._written)))
             self._written[parent, kind, key] = self._written.get((parent, kind, key), "") + text
         agent = self._engine.turn.child(parent)
@@ -125,47 +126,47 @@ class NestedEvents:
         else:
             agent.thinking(text)
 
-    def reply(self, parent: str) -> None:
-        """Another reply of an agent begins: its blocks may have the names of earlier ones."""
+    def begin_reply(self, parent: str) -> None:
+        """Begin another reply of an agent. Its blocks may have the same keys as the blocks of earlier replies."""
         self.flush(parent)
-        for block in [each for each in self._written if each[0] == parent]:
-            del self._written[block]
+        self._written = {block: text for block, text in self._written.items() if block[0] != parent}
 
     def retract(self, parent: str) -> None:
-        """The reply of an agent was cut and comes again: its open block was not written and is dropped."""
+        """Drop the open block of an agent whose reply was cut and comes again."""
         self._open.pop(parent, None)
 
     # -- calls ------------------------------------------------------------------------------------------------------
 
     def call(self, parent: str, own: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
-        """Write a call. One that a rule forbids is the Turn's business, as a call of the main agent is."""
+        """Write a call of an agent. A call that is hidden or forbidden is handled like a call of the main agent."""
         self.flush(parent)
-        engine, turn = self._engine, self._engine.turn
-        claude, given = engine.translate(name, arguments)
+        engine = self._engine
+        turn = engine.turn
+        claude_name, claude_arguments = engine.translate(name, arguments)
         judge = turn.terms.judge
-        if engine.hidden(name) or (judge is not None and judge.denies(claude, given)):
-            turn.tool_use(own, claude, given, hidden=engine.hidden(name), source=source)
+        if engine.hidden(name) or (judge is not None and judge.denies(claude_name, claude_arguments)):
+            turn.tool_use(own, claude_name, claude_arguments, hidden=engine.hidden(name), source=source)
             return
         if own.__class__ is str and own:
-            if len(self._calls) >= CALLS:
+            if len(self._calls) >= MAX_CALLS:
                 self._calls.pop(next(iter(self._calls)))
-            self._calls[own] = claude, given
-        turn.child(parent).tool_use(own, claude, given)
+            self._calls[own] = claude_name, claude_arguments
+        turn.child(parent).tool_use(own, claude_name, claude_arguments)
 
-    def piece(self, parent: str, own: Any) -> None:
-        """A call of an agent comes in pieces."""
-        if own.__class__ is str and own and len(self._pieces) < CALLS:
-            self._pieces[own] = parent
+    def begin_pieces(self, parent: str, own: Any) -> None:
+        """Remember the parent of a call that comes in pieces."""
+        if own.__class__ is str and own and len(self._parents) < MAX_CALLS:
+            self._parents[own] = parent
 
-    def take_piece(self, own: Any) -> str | None:
-        """Return the parent of a call that came in pieces and is whole now."""
-        return self._pieces.pop(own, None) if own.__class__ is str else None
+    def end_pieces(self, own: Any) -> str | None:
+        """Remove and return the parent of a call whose pieces are complete, or None for a call of the main agent."""
+        return self._parents.pop(own, None) if own.__class__ is str else None
 
     def result(
         self, parent: str, own: Any, content: Any, failed: bool, name: Any = None, arguments: Any = None
     ) -> None:
-        """Write what a call of an agent returned. `name` and `arguments` replace a call that was not announced."""
-        self.reply(parent)
+        """Write the result of a call. `name` and `arguments` stand in for a call that was not announced."""
+        self.begin_reply(parent)
         self.flush(own)
         turn = self._engine.turn
         agent = turn.child(parent)
@@ -179,17 +180,20 @@ class NestedEvents:
         agent.tool_result(own, content, failed)
 
     def denied(self, own: Any, name: Any, arguments: Any) -> None:
-        """A call of an agent was refused."""
-        known = self._calls.get(own) if own.__class__ is str else None
-        if known is None:
+        """Record that a call of an agent was denied."""
+        call = self._calls.get(own) if own.__class__ is str else None
+        if call is None:
             self._engine.denied(own, name, arguments)
         else:
-            self._engine.turn.denied(own, *known)
+            self._engine.turn.denied(own, *call)
 
     # -- numbers ----------------------------------------------------------------------------------------------------
 
-    def replied(self, parent: str, counted: Usage | None, cost: float) -> None:
-        """A reply of an agent is over. Usage of requests adds up; a total of an agent is not the total of the turn."""
-        self.reply(parent)
+    def end_reply(self, parent: str, usage: Usage | None, cost: float) -> None:
+        """End a reply of an agent, and add its usage to the turn.
+
+        If the vendor reports totals instead of the usage of each request, an agent's total is not added.
+        """
+        self.begin_reply(parent)
         if self._engine.usage_means == "request":
-            self._engine.turn.spent(counted or NO_USAGE, cost)
+            self._engine.turn.spent(usage or NO_USAGE, cost)

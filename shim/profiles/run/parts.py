@@ -29,8 +29,8 @@ class _Part:
         self.cut = False  # a fragment is missing, so none behind it counts
 
 
-class _Key:
-    """The key of a call whose own key has gone to another call."""
+class _NewKey:
+    """The key of a call after another call has taken the call's own key."""
 
 
 class Parts:
@@ -52,8 +52,10 @@ class Parts:
             raise TypeError("a fragment of a call's input is no text")
         part = self._calls.get(key)
         if part is not None and begins_another(part, identity, name, fragment):
-            self._keep(key)
-            identity, name, part = identity or part.identity, name or part.name, None
+            self._replace_key(key)
+            identity = identity or part.identity
+            name = name or part.name
+            part = None
         if part is None:
             if len(self._calls) >= CALLS:
                 self._account.repaired("call_left_out", str(key))
@@ -70,9 +72,9 @@ class Parts:
             part.fragments.append(fragment)
             self._size += len(fragment)
 
-    def _keep(self, key: Any) -> None:
-        """Keep a call whose key goes to another call."""
-        self._calls = {_Key() if known == key else known: part for known, part in self._calls.items()}
+    def _replace_key(self, key: Any) -> None:
+        """Give a call a new key, because another call takes its key."""
+        self._calls = {_NewKey() if known == key else known: part for known, part in self._calls.items()}
 
     def whole(self, identity: Any) -> None:
         """The call `identity` came whole: its pieces are forgotten."""
@@ -104,10 +106,10 @@ class Parts:
 
 
 def begins_another(part: Any, identity: Any, name: Any, fragment: Any) -> bool:
-    """Return whether a piece begins another call than `part`: some servers give every call one id or one index.
+    """Return whether a piece begins another call than `part`: some servers give all calls the same id or index.
 
-    Then the arguments of `part` are complete, and the piece begins an object or has a name. An id alone proves nothing:
-    other servers give every piece an id of its own.
+    It does if the arguments of `part` are complete, and the piece begins an object or has a name. Another id alone does
+    not prove it, because some servers give every piece an id of its own.
     """
     if not part.fragments or not part.fragments[-1].rstrip().endswith("}"):
         return False
