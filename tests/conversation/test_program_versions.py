@@ -345,6 +345,38 @@ def test_the_list_of_vendors_says_that_a_version_promises_nothing(box):
     assert row["unattended"] is True and row["talks"] is False and "wrapper 3.1" in row["distrust"]
 
 
+def test_explain_does_not_call_an_unrecognised_version_forgotten(box):
+    install(box, WRAPPER)
+    box.claude(*ASK, SHIM_VENDOR="qwen")
+    for mode in ("plan", "default"):
+        words = ("explain", "--", "-p", "x", "--permission-mode", mode)
+        text = box.shim(*words, environment=box.environment(SHIM_VENDOR="qwen")).stdout
+        text = text if isinstance(text, str) else text.decode()
+        assert "qwen (its version is not recognised)" in text and "not remembered" not in text
+
+
+@pytest.mark.parametrize("answer", [WRAPPER, "echo 1.24.4"])
+def test_the_doctor_reports_a_version_that_promises_nothing_once(box, answer):
+    install(box, answer)
+    report = json.loads(box.shim("doctor", "qwen", "--json").stdout)["vendors"][0]
+    texts = [finding["text"] for finding in report["findings"] if "version" in finding["text"]]
+    assert len(texts) == 1 and "qwen" in texts[0] and "refused" in texts[0]
+
+
+def test_an_older_version_of_the_same_major_is_named_and_keeps_its_promises(box):
+    install(box, "echo 0.10.0")
+    shim = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen").init["shim"]
+    assert started(box) and shim["unattended"] is False
+    assert "older than tested" in shim["version_note"] and shim["vendor_version"] == "0.10.0"
+
+
+def test_the_hint_says_what_runs_with_any_version(box):
+    install(box, WRAPPER)
+    done = box.claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")
+    assert "the rule Bash (--disallowedTools) cannot be guaranteed" in done.stderr
+    assert "without rules, hooks and prompts any version runs in default or bypassPermissions" in done.stderr
+
+
 def test_the_doctor_says_it_too_and_what_to_do(box):
     install(box, WRAPPER)
     report = json.loads(box.shim("doctor", "qwen", "--json").stdout)["vendors"][0]

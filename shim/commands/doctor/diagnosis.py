@@ -13,6 +13,7 @@ from shim.commands.doctor.capabilities import AT_ONCE, asks_nobody, judge_probed
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, Diagnosis, Finding, VendorReport, works
 from shim.commands.doctor.machine import chosen_vendors, look_at_machine, read_settings, refusal
 from shim.core.errors import ShimError, meant
+from shim.core.vendor.promises import describe_answer
 from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import VersionCheck, newest
 from shim.process import probe as probes
@@ -157,9 +158,12 @@ def look_at_vendor(
                     probe.text()  # remembered for turns
                 if wanted and version:
                     probe.ask_models(vendor.program.listing)
-                findings += _version(vendor, version, probe, level)
                 check = judge_probed_version(vendor, own, probe, version)
-                findings += _promises(vendor, own, check, environment)
+                is_silent = version is None and not probe.answered
+                if is_silent or not check.distrust:  # else `_promises` says what was found
+                    findings += _version(vendor, version, probe, level)
+                reason = "its version is not recognised" if is_silent else check.distrust
+                findings += _promises(vendor, own, check, reason, environment)
                 findings += _login(vendor, probe if version else None, told, level)
     if vendor.unattended and not check.distrust and (wanted or program is not None):
         findings.append(_asks_nobody(vendor, own, lacked(vendor, own, environment, cwd)))
@@ -208,9 +212,13 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
     if version is None:
         if probe.broken:
             return [Finding(level, f"it cannot be run: {probe.failure}", "install it again, with all that it needs")]
+        if probe.answered:
+            fix = "it is started with the flags of the newest tested version"
+            text = f"its version is not recognised: {describe_answer(asked, probe.failure)}"
+            return [Finding(WARNING, text, fix)]
         wait = f"`shim doctor {vendor.name} --wait 20` waits longer"
-        fix = f"{wait}; until then its flags are those of the newest known version"
-        return [Finding(WARNING, f"its version is not known: `{asked}`: {probe.failure}", fix)]
+        fix = f"{wait}; until then it is started with the flags of the newest tested version"
+        return [Finding(WARNING, f"it did not name its version: `{asked}`: {probe.failure}", fix)]
     place = how.place(version)
     if place == "tested":
         return [Finding(OK, f"version {version} was tested ({how.tested})")]
@@ -224,9 +232,12 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
 
 
 def _promises(
-    vendor: Vendor, own: VendorSettings, check: VersionCheck, environment: Mapping[str, str]
+    vendor: Vendor, own: VendorSettings, check: VersionCheck, reason: str, environment: Mapping[str, str]
 ) -> list[Finding]:
-    """Report whether the profile's promises hold for the version. What withdrew them before is cleared."""
+    """Report whether the profile's promises hold for the version, and the `reason` if they do not.
+
+    A promise that was broken before is trusted again.
+    """
     found = []
     for promise in clear_broken_promises(vendor.name, environment):
         version = f"version {promise.version}" if promise.version else "it"
@@ -237,10 +248,9 @@ def _promises(
             f"install a tested version{_command(vendor)}, or set [vendors.{vendor.name}] trust_version = true if you "
             "know that this program keeps permission rules"
         )
-        found_out = "another major version than the tested ones" if check.version else "its version is not recognised"
         text = (
-            f"{found_out}: it may run tools without asking, so its sessions are unattended, and a turn that needs a "
-            "rule, a prompt or a permission mode is refused"
+            f"{reason}; it may run tools without asking, so its sessions are unattended, and a turn is refused "
+            "if it has a rule, a hook, permission prompts, or another mode than default and bypassPermissions"
         )
         found.append(Finding(WARNING, text, fix))
     elif own.trust_version:

@@ -16,7 +16,7 @@ from shim.conversation.drivers.launcher import Launcher, Plan
 from shim.conversation.invocation import driven
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse
-from shim.core.errors import ShimError
+from shim.core.errors import PromiseError, ShimError
 from shim.core.policy.rules import Rule
 from shim.core.reading.account import printable
 from shim.core.secrets.redactor import Redactor, redact_argv
@@ -31,6 +31,7 @@ from shim.vendors import VENDORS, find
 SECRET = "[REDACTED:variable]"
 # Names of variables whose values are secrets, whatever they look like.
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+BUNDLED = "the shim itself"
 FILE_CHARACTERS = 4000  # of a file that the child would be given
 PROMPT_CHARACTERS = 300  # of one argument, in the text for a person
 MARGIN = 12  # columns of the titles
@@ -78,6 +79,8 @@ def explained(invocation: Invocation, installed: Mapping[str, str]) -> dict[str,
         found |= _child(start, launcher, plan)
     except ShimError as error:
         found |= {"refused": str(error), "hint": error.hint or None}
+        if isinstance(error, PromiseError):
+            found["distrust"] = error.distrust
     return found
 
 
@@ -145,7 +148,7 @@ def _place_of_program(start: Start, launcher: Launcher) -> str:
         return "SHIM_BIN"
     if launcher.setup.own.bin:
         return f"[vendors.{start.vendor.name}] bin"
-    return "the shim itself" if start.vendor.program.bundled else "PATH"
+    return BUNDLED if start.vendor.program.bundled else "PATH"
 
 
 def _driver(start: Start, plan: Plan) -> str:
@@ -262,7 +265,7 @@ STDIN = {"messages": "the messages, as they come", "the prompt": "the prompt", "
 
 
 def _told_vendor(found: Mapping[str, Any]) -> list[str]:
-    version = found["version"] or "its version is not remembered"
+    version = _describe_version(found)
     note = found.get("version_note", "")
     lines = [f"{found['vendor']} ({version}), named by {found['named_by']}"]
     lines += [f"its version is {note}"] if note else []
@@ -271,6 +274,14 @@ def _told_vendor(found: Mapping[str, Any]) -> list[str]:
     lines += [f"{one['vendor']} is passed over: {one['reason']}" for one in found["passed_over"]]
     lines.append(f"model: {found['model'] or 'its own'}")
     return lines + ([f"session: {found['session']} goes on"] if found["session"] else [])
+
+
+def _describe_version(found: Mapping[str, Any]) -> str:
+    if found["version"]:
+        return str(found["version"])
+    if found.get("program_by") == BUNDLED:
+        return "bundled"
+    return "its version is not recognised" if found.get("distrust") else "its version is not remembered"
 
 
 def _told_driver(found: Mapping[str, Any]) -> str:

@@ -30,7 +30,8 @@ def judge_version(vendor: Vendor, version: str | None, problem: str) -> VersionC
             version,
             distrust=f"version {version} of {vendor.name} is another major version than the tested ones ({how.tested})",
         )
-    note = f"newer than tested ({how.tested})" if how.place(version) == "newer" else ""
+    place = how.place(version)
+    note = f"{place} than tested ({how.tested})" if place in ("newer", "older") else ""
     return VersionCheck(version, note)
 
 
@@ -60,7 +61,7 @@ def find_promise(vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, ho
     if mode not in (DEFAULT, BYPASS) and not _is_as_wide_as_bypass(vendor, mode):
         return f"the permission mode {mode}"
     if prompts and mode != BYPASS:
-        return "a frontend that is asked for permissions (--permission-prompt-tool)"
+        return "a permission prompt (--permission-prompt-tool; background sessions always have it)"
     if hooks and mode != BYPASS:
         return "a PreToolUse hook of the frontend"
     if policy.hooks:
@@ -68,7 +69,7 @@ def find_promise(vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, ho
     if late and mode == BYPASS:
         return ""
     for rule in policy.narrowing:
-        return f"{rule} ({rule.source})"
+        return f"the rule {rule} ({rule.source})"
     return "" if policy.only is None else "a choice of tools (--tools)"
 
 
@@ -89,9 +90,10 @@ def refuse_promise(vendor: Vendor, promise: str, check: VersionCheck) -> Promise
             "rules"
         )
     install = f"install it with `{vendor.program.install}`; " if vendor.program.install else ""
+    others = f"without rules, hooks and prompts any version runs in {DEFAULT} or {BYPASS}, and may ask nobody"
     return PromiseError(
-        f"{promise} cannot be kept: {check.distrust}. {remedy}",
-        hint=f"{install}{BYPASS} needs no such promise; `shim doctor {vendor.name}` says what was found",
+        f"{promise} cannot be guaranteed: {check.distrust}. {remedy}",
+        hint=f"{install}{others}; `shim doctor {vendor.name}` says what was found",
         distrust=check.distrust,
     )
 
