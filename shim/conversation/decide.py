@@ -255,8 +255,8 @@ class Start:
     def _installed(self, vendor: "Vendor", environment: Mapping[str, str]) -> "Vendor":
         """The vendor whose program is installed, where two vendors have programs of one name."""
         own = self.settings.of(vendor.name)
-        flat, dry = self.listing.translated, self._launches.dry
-        return find_installed_vendor(vendor, own, environment, self.cwd, flat=flat, remembered=dry)
+        flat, remembered = self.listing.translated, self._launches.remembers_only
+        return find_installed_vendor(vendor, own, environment, self.cwd, flat=flat, remembered=remembered)
 
     def _driven(self, vendor: "Vendor", environment: Mapping[str, str] | None = None) -> "Vendor":
         return driven(vendor, self.invocation, self.settings, environment or self.environment, self.cwd).vendor

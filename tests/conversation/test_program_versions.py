@@ -370,6 +370,22 @@ def test_an_older_version_of_the_same_major_is_named_and_keeps_its_promises(box)
     assert "older than tested" in shim["version_note"] and shim["vendor_version"] == "0.10.0"
 
 
+@pytest.mark.parametrize("flags", [(), ("--disallowedTools", "Bash")])
+def test_a_background_session_says_that_it_needs_permission_prompts(box, flags):
+    """The user did not type --permission-prompt-tool: every background session has it."""
+    install(box, WRAPPER)
+    done = box.claude("--bg", "hi", *flags, SHIM_VENDOR="qwen")
+    assert done.status == 1 and not started(box)
+    assert "a permission prompt (--permission-prompt-tool; background sessions always have it)" in done.stderr
+
+
+def test_a_background_session_of_a_newer_kimi_is_checked_by_its_own_profile(box):
+    """`kimi` is a command of two programs. Only the second can be told to plan in a background session."""
+    install(box, "echo 3.0.0", "kimi")
+    done = box.claude("--bg", "hi", *PLAN, SHIM_VENDOR="kimi")
+    assert done.status == 1 and "version 3.0.0 of kimi-code is another major version" in done.stderr
+
+
 def test_the_hint_says_what_runs_with_any_version(box):
     install(box, WRAPPER)
     done = box.claude(*ASK, SKIP, "--disallowedTools", "Bash", SHIM_VENDOR="qwen")

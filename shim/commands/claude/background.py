@@ -1,6 +1,7 @@
 """`claude --bg`: begins a session that lives on its own, says its id and returns (background page, B1 to B8).
 
-All that can be checked without a start is checked before: a mistake is told here, not by the session later.
+All that can be checked without a start is checked before: a mistake is told here, not by the session later. The
+vendor's program is asked for its version for that.
 """
 
 import os
@@ -13,7 +14,7 @@ from shim.channels.prompt import read_background_prompt
 from shim.channels.raw_output import tell
 from shim.commands.claude.answers import Answer, disabled, printed, refused
 from shim.conversation.decide import Start
-from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.conversation.drivers.dry_launcher import CheckingLauncher
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import rooted
 from shim.core.claude.argv.words import beginning_words, conversation_words
@@ -75,7 +76,7 @@ def _begin(invocation: Invocation, installed: Mapping[str, str]) -> Answer:
         raise FrontendError(STREAMED, hint="leave --input-format out")
     before = _before(invocation)
     invocation = before.invocation
-    checked = Start(_hosted(before), installed, launches=DryLauncher)
+    checked = Start(_hosted(before), installed, launches=CheckingLauncher)
     checked.plan()
     prompt = read_background_prompt(invocation, 0, checked.settings.max_inbound_bytes)
     wanted = Wanted(

@@ -18,12 +18,13 @@ class DryLauncher(Launcher):
     """Plans a child. `files` are the texts that the child would be given, by the paths of their files."""
 
     dry = True
+    remembers_only = True
 
     def __init__(self, setup: Setup, *, facts: Facts, pen: "Callable[[], Pen]", known: "Session | None" = None) -> None:
         super().__init__(setup, facts=facts, pen=pen, known=known)
         self.files: dict[str, str] = {}
         self.keep = self._noted
-        self.program.remembered = True
+        self.program.remembered = self.remembers_only
 
     def _noted(self, text: str, suffix: str = ".txt") -> str:
         path = os.path.join(self._folder, f"{len(self.files) + 1}{suffix}")
@@ -38,3 +39,9 @@ class DryLauncher(Launcher):
     @property
     def _folder(self) -> str:
         return os.path.join(state_directory(self.setup.environment), "spill", self.facts.rules.session_id)
+
+
+class CheckingLauncher(DryLauncher):
+    """Plans a child for a process that will start it. Its program is asked for its version and its help."""
+
+    remembers_only = False

@@ -127,6 +127,7 @@ class Launcher:
     """
 
     dry = False
+    remembers_only = False  # no program is asked for its version or its help: what it answered before counts
 
     def __init__(
         self, setup: Setup, *, facts: "Facts", pen: "Callable[[], Pen]", known: "Session | None" = None
