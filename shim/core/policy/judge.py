@@ -135,7 +135,7 @@ class Judge:
             return True
         if rule.tool == "Read" and any(self._fits(rule, act) for act in does.acts):
             return True
-        if not (rule.names(tool) or (rule.tool == SHELL and tool in SHELL_TOOLS)):
+        if not (rule.names(tool, narrows=tool.startswith(MCP)) or (rule.tool == SHELL and tool in SHELL_TOOLS)):
             return rule.tool in ("Edit", "Read") and does.line is not None and not does.line.whole
         if tool in SHELL_TOOLS:
             return does.line is None or not does.line.whole or _about_line(rule, arguments, does)

@@ -223,3 +223,10 @@ def test_a_rule_knows_a_servers_tool_by_the_name_that_claude_gives_it(rule, allo
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
         assert read_rule(rule).names(name) is allows
         assert read_rule(rule).names(name, narrows=True) is narrows
+
+
+@pytest.mark.parametrize("rule", ["mcp__s.x__do it(a:*)", "mcp__s_x__do_it(a:*)", "mcp__s.x__*(a:*)"])
+def test_a_rule_about_an_argument_may_spell_the_server_as_its_configuration_does(rule):
+    for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
+        assert judge(deny=[rule]).denies(name, {"text": "a b"})
+        assert not judge(deny=[rule]).denies(name, {"text": "b"})
