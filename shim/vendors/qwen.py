@@ -4,7 +4,7 @@ Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` 
 """
 
 from shim.core.policy.policy import BYPASS
-from shim.core.policy.rules import MCP, SUBAGENT, Rule, word_set
+from shim.core.policy.rules import MCP, SUBAGENT, Rule, claude_tool_name, word_set
 from shim.core.vendor.vendor import (
     Abilities,
     Enforcement,
@@ -16,7 +16,7 @@ from shim.core.vendor.vendor import (
     as_stdin,
 )
 from shim.core.vendor.versions import LoginProbe, VersionProbe
-from shim.vendors.qwen_tools import TOOLS
+from shim.vendors.qwen_tools import HASH_BEGINS, TOOLS
 
 # The warning about unattended runs is ours to give.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
@@ -119,9 +119,17 @@ def excluded(request: Request) -> list[str]:
     own = VENDOR.own_names(request.removed)
     if request.listens and _open(request):  # it would answer its question itself, with nothing
         own.append("ask_user_question")
-    servers = [name for name in request.removed if name.startswith(MCP)]
+    servers = [own for name in request.removed if name.startswith(MCP) for own in _server_tool_names(name)]
     spared = FAMILIES if MCP in asks(request) else ()
     return [name for name in dict.fromkeys(own + servers) if name not in spared]
+
+
+def _server_tool_names(rule: str) -> list[str]:
+    """Return qwen's names of the server's tool that a rule names. It appends a hash where it replaces characters."""
+    name = claude_tool_name(rule)
+    if rule.endswith("*") or name.count("__") < 2 or "_" not in name.replace("__", ""):
+        return [rule]
+    return [rule, name, *(f"{name}{begin}*" for begin in HASH_BEGINS)]
 
 
 def session(request: Request) -> list[str]:

@@ -14,10 +14,10 @@ from shim.core.claude.usage import Usage, usage
 from shim.core.turn.open_calls import read_id
 from shim.core.turn.outcome import Exit
 from shim.core.turn.turn import Turn
-from shim.core.vendor.tools import claude_names, translate
+from shim.core.vendor.tools import claude_names
 from shim.core.vendor.translator import Event, StreamedTranslator, Translator
 from shim.vendors.claude_speech import unanswerable
-from shim.vendors.qwen_tools import NOT_LISTED, TOOLS
+from shim.vendors.qwen_tools import NOT_LISTED, TOOLS, drop_hash, translate_call
 
 API_ERROR = "[API Error: "
 API_ERROR_AT_END = re.compile(r"\[API Error: .*\]\s*\Z", re.S)
@@ -85,7 +85,9 @@ class QwenTranslator(StreamedTranslator):
             self.turn.unknown("untyped", self._fault)
             self._fault = None
         mode = event.get("permission_mode")  # its `default` stands for several of Claude's
-        tools = [name for name in event.get("tools") or () if name not in NOT_LISTED]
+        tools = [
+            drop_hash(name) for name in event.get("tools") or () if isinstance(name, str) and name not in NOT_LISTED
+        ]
         self.turn.started(
             session_id=event.get("session_id"),
             cwd=event.get("cwd"),
@@ -215,7 +217,7 @@ class QwenTranslator(StreamedTranslator):
             "structured_output": event.get("structured_result"),
         }
         for denial in event.get("permission_denials") or ():
-            name, arguments = translate(TOOLS, denial.get("tool_name", ""), denial.get("tool_input"))
+            name, arguments = translate_call(str(denial.get("tool_name", "")), denial.get("tool_input"))
             self.turn.denied(str(denial.get("tool_use_id")), name, arguments)
         error = event.get("error") or {}
         message = error if isinstance(error, str) else error.get("message") or ""
@@ -274,7 +276,7 @@ def called(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     name, arguments = block["name"], block.get("input")
     if name == "tool_call" and isinstance(arguments, dict) and isinstance(arguments.get("name"), str):
         name, arguments = arguments["name"], arguments.get("arguments")
-    return translate(TOOLS, name, arguments)
+    return translate_call(name, arguments)
 
 
 def counted_usage(counted: object) -> Usage | None:

@@ -1,6 +1,7 @@
 """qwen's tools in Claude's words (qwen page, section 8)."""
 
-from shim.core.vendor.tools import Tool, one_based, todos
+from shim.core.policy.rules import MCP
+from shim.core.vendor.tools import Arguments, Tool, one_based, todos, translate
 
 # Claude calls them the same, in its own spelling: `exit_plan_mode` is ExitPlanMode.
 _PASCAL = (
@@ -30,3 +31,19 @@ TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL} | {
 
 # Announced, but no tool a frontend could name: `tool_call` only wraps the others (section 8).
 NOT_LISTED = frozenset(("tool_call",))
+
+# qwen appends a hash to the name of a server's tool that has other characters than letters, digits, `_` and `-`, or is
+# longer than 63: 32 bits in base 36, so its first digit is 0 or 1. `s.x` and `do it` are `mcp__s_x__do_it_1lf321w`.
+HASH_BEGINS = ("_0", "_1")
+_HASH_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
+
+
+def drop_hash(name: str) -> str:
+    """Return the name of a server's tool without qwen's hash. It is the name that Claude has for the tool."""
+    hashed = name.startswith(MCP) and name[-8:-6] in HASH_BEGINS and _HASH_CHARACTERS.issuperset(name[-6:])
+    return name[:-8] if hashed else name
+
+
+def translate_call(name: str, arguments: object) -> tuple[str, Arguments]:
+    """Return a call in Claude's words."""
+    return translate(TOOLS, drop_hash(name), arguments)

@@ -99,6 +99,15 @@ def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_o
     ]
 
 
+@pytest.mark.parametrize("rule", ["mcp__s_x__do_it", "mcp__s.x__do_it"])
+def test_qwen_is_told_the_names_that_it_may_have_for_a_denied_tool_of_a_server(rule):
+    """It appends a hash to a name with other characters: the tool `do it` of `s.x` is `mcp__s_x__do_it_1lf321w`."""
+    rules = policy(deny=[rule])
+    started = launch("qwen", "--disallowedTools", rule, policy=rules)
+    told = set(pairs(started.arguments, "--exclude-tools"))
+    assert told == {rule, "mcp__s_x__do_it", "mcp__s_x__do_it_0*", "mcp__s_x__do_it_1*"}
+
+
 @pytest.mark.parametrize(("flags", "has"), [((), True), (("--permission-mode", "bypassPermissions"), False)])
 def test_qwen_has_no_tool_for_questions_where_it_would_answer_them_itself(flags, has):
     """Measured with 0.24.4: in its widest mode it says to its model that no answers were given, and asks nobody."""
