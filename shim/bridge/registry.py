@@ -35,7 +35,7 @@ TRIES = 3  # to remove a folder in which another process that removes it makes t
 DAY_SECONDS = 24 * 60 * 60.0
 DIED = "its host died"  # the detail of a session that had work to do then
 DAMAGED = "damaged: its file host.json {}"  # the detail of a session whose facts cannot be read
-RESTORED = ("cwd", "vendor", "name", "generation")  # facts that start.json has too
+RESTORED = ("cwd", "vendor", "name", "generation")  # facts that are also in start.json
 UNDER_WAY = ("working", "blocked")  # states that a dead host cannot have
 
 
@@ -169,9 +169,9 @@ def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
 
 
 def _find_damaged(session: str, folder: str) -> Registered | None:
-    """Return a session whose facts cannot be read, as a crash of the machine or a full disk leaves them.
+    """Return a session whose facts cannot be read, for example after a crash of the machine or on a full disk.
 
-    None if there was no session, or if its host lives: the host is just starting, or writes its facts again.
+    Return None if there was no session, or if its host is running: the host writes its facts again.
     """
     facts = restore_facts(folder)
     try:
@@ -182,22 +182,23 @@ def _find_damaged(session: str, folder: str) -> Registered | None:
 
 
 def restore_facts(folder: str) -> dict[str, Any] | None:
-    """Return what the other files of a session say in place of its damaged facts; None if there was no session."""
-    kept = [name for name in (FACTS, START, LOG) if os.path.lexists(os.path.join(folder, name))]
-    if not kept:
+    """Return facts from the other files of a session, in place of damaged facts. None if there was no session."""
+    files = [name for name in (FACTS, START, LOG) if os.path.lexists(os.path.join(folder, name))]
+    if not files:
         return None
     start = read_start(folder) or {}
     known = {key: start[key] for key in RESTORED if isinstance(start.get(key), _TYPES[key])}
-    written = round(1000 * max(os.lstat(os.path.join(folder, name)).st_mtime for name in kept))
-    usual = {
+    written = round(1000 * max(os.lstat(os.path.join(folder, name)).st_mtime for name in files))
+    defaults = {
         **dict.fromkeys(_TYPES),
         **_USUAL,
         "created": written,
         "started": written,
         "id": short_id(os.path.basename(folder)),
     }
-    reason = "cannot be read" if FACTS in kept else "is missing"
-    return {**usual, **known, "session": os.path.basename(folder), "protocol": None, "detail": DAMAGED.format(reason)}
+    reason = "cannot be read" if FACTS in files else "is missing"
+    detail = DAMAGED.format(reason)
+    return {**defaults, **known, "session": os.path.basename(folder), "protocol": None, "detail": detail}
 
 
 def is_damaged(facts: Mapping[str, Any]) -> bool:
@@ -260,7 +261,7 @@ def tidy(environment: Mapping[str, str], days: float) -> int:
 
 
 def _last_change(folder: str) -> float:
-    """Return when the facts of a session were written, or if they are missing, when its folder changed."""
+    """Return when the facts of a session were written, or when its folder changed if the facts are missing."""
     try:
         return os.stat(os.path.join(folder, FACTS)).st_mtime
     except FileNotFoundError:
@@ -309,9 +310,9 @@ def read_facts(folder: str) -> dict[str, Any] | None:
 
 
 def write_facts(folder: str, facts: Mapping[str, Any]) -> None:
-    """Replace the facts of a session. OSError where they cannot be kept.
+    """Replace the facts of a session. Raise OSError if they cannot be written.
 
-    A full disk has no room for a new file, but the old one has its blocks: a failed session must not look finished.
+    A full disk has no room for a new file, so the old file is overwritten: a failed session must not look finished.
     """
     path, data = os.path.join(folder, FACTS), dump(facts)
     try:

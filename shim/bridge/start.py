@@ -133,13 +133,13 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
 def _check_utf8(session: str, wanted: Wanted) -> None:
     """Raise FrontendError for a folder or an argument that is not UTF-8.
 
-    A session is kept and shown as JSON, which is UTF-8: the folder's name would become the name of another one.
+    A session is stored as JSON, which is UTF-8: the name would be changed, and would mean another folder or file.
     """
     for text in (wanted.cwd, *wanted.arguments):
         if not text.isascii() and text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != text:
-            what = "its folder" if text is wanted.cwd else "the argument"
+            subject = "its folder" if text is wanted.cwd else "the argument"
             raise FrontendError(
-                f"no host can be started for the session {session}: {what} {printable(text)} is not UTF-8",
+                f"no host can be started for the session {session}: {subject} {printable(text)} is not UTF-8",
                 hint="rename the folder or file, or run the prompt in the foreground with `claude -p`",
             )
 
@@ -165,7 +165,7 @@ def respawn(
 
 
 def can_respawn(one: Registered) -> bool:
-    """Return whether it is still known what a session was started with."""
+    """Return whether the flags with which a session was started can still be read."""
     try:
         read_wanted(one.folder)
     except FrontendError:
@@ -305,26 +305,25 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
 def _start_process(
     folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str], facts: dict[str, Any]
 ) -> dict[str, Any]:
-    """Start the process of the host, and return the facts with its pid.
+    """Start the process of the host, write its pid to the facts, and return the facts.
 
-    They are written before the host reads them, because it waits for the end of its stdin: a session has a pid as soon
-    as it is listed.
+    The host waits for the end of its stdin before it reads the facts. So a session has a pid as soon as it is listed.
     """
-    stdin, gate = os.pipe()
+    stdin, stdin_writer = os.pipe()
     try:
         facts = {**facts, "pid": _spawn(folder, held, listening, environment, stdin)}
-        with suppress(OSError):  # on a full disk; the host tries again
+        with suppress(OSError):  # if the disk is full, the host tries again
             registry.write_facts(folder, facts)
     finally:
         os.close(stdin)
-        os.close(gate)
+        os.close(stdin_writer)
     return facts
 
 
 def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
-    """The process of the host, in a session of its own: no terminal, no pipe and no signal of ours reaches it.
+    """Start the host in a session of its own, without our terminal, pipes and signals. Return its pid.
 
-    Signals wait until the host handles them: whoever reads its pid may stop it at once.
+    Signals are blocked until the host handles them, because another process may read its pid and stop it at once.
     """
     from shim.channels.early_signals import NAMES
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own  # not for whoever only reads what stands here

@@ -142,7 +142,7 @@ class Child:
             finally:
                 os.close(descriptor)
             return
-        with contextlib.suppress(ChildProcessError):  # other code has waited for it
+        with contextlib.suppress(ChildProcessError):  # other code of this process has waited for the child
             while os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 await anyio.sleep(POLL_SECONDS)
 

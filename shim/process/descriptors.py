@@ -1,17 +1,17 @@
-"""How many connections a server may hold with the file descriptors that it has: macOS gives a process 256."""
+"""A limit of connections that fits the limit of file descriptors, which is 256 a process on macOS."""
 
 import resource
 
-FEWEST_CONNECTIONS = 8  # with even fewer descriptors nothing works anyway
+MIN_CONNECTIONS = 8  # a process with fewer descriptors cannot start a session anyway
 
 
-def limit_connections(most: int, *, per_connection: int, reserved: int) -> int:
-    """Return how many connections fit, at most `most`.
+def limit_connections(max_connections: int, *, per_connection: int, reserved: int) -> int:
+    """Return how many connections the descriptors allow, at most `max_connections`.
 
-    Each takes `per_connection` descriptors; `reserved` are kept for files, children and connections that are about to
-    be closed.
+    Each connection needs `per_connection` descriptors. `reserved` descriptors remain for files, children and
+    connections that are about to be closed.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return most
-    return max(FEWEST_CONNECTIONS, min(most, (soft - reserved) // per_connection))
+        return max_connections
+    return max(MIN_CONNECTIONS, min(max_connections, (soft - reserved) // per_connection))

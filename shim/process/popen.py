@@ -1,4 +1,4 @@
-"""Start a child with `subprocess`, where `posix_spawn` cannot: in another folder, or with a glibc older than 2.26."""
+"""Starts a child with `subprocess` if `posix_spawn` cannot: in another folder, or with a glibc older than 2.26."""
 
 import signal
 import subprocess
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 def start_by_subprocess(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, signals: Sequence[int], *, feed: bool
 ) -> "subprocess.Popen[bytes]":
-    """Return a child in a session of its own, with the default handlers of `signals` and an empty signal mask."""
+    """Start and return a child in a session of its own, with default handlers of `signals` and no blocked signals."""
     with _default_signals(signals):
         return subprocess.Popen(
             list(command),
@@ -25,9 +25,9 @@ def start_by_subprocess(
 
 @contextmanager
 def _default_signals(signals: Sequence[int]) -> Iterator[None]:
-    """Let a child that is started in this context inherit none of `signals` as ignored, and none as blocked.
+    """Keep a child that is started in this context from inheriting ignored or blocked signals.
 
-    A handler is not inherited, unlike SIG_IGN. `Popen` itself resets SIGPIPE and SIGXFSZ. Only the main thread may set
+    A child inherits SIG_IGN, but no handler. `Popen` itself resets SIGPIPE and SIGXFSZ. Only the main thread can set
     handlers.
     """
     ignored = [number for number in signals if signal.getsignal(number) is signal.SIG_IGN]

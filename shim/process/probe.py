@@ -61,7 +61,7 @@ class Probe:
         self._text: str | None = None
         self._seconds = PROBE_SECONDS if seconds is None else seconds
         self.failure = ""  # why the last question had no answer;
-        self.answered = False  # whether the failure is the first line of an answer that was not understood
+        self.answered = False  # whether `failure` is the first line of an answer without a version
         self.broken = False  # whether that is because it cannot run at all
         self.late = False  # whether that is because it did not end in time
         self._late = False  # whether it was so with the help
@@ -125,9 +125,9 @@ class Probe:
         return None
 
     def answer(self, args: Sequence[str], *, anew: bool = False, failures: bool = True) -> str:
-        """The output of the program when it is started with `args`: stdout, then stderr; "" when that failed.
+        """Return the output of the program when it is started with `args`: stdout, then stderr; "" if that failed.
 
-        `failures`: an answer with another exit status than 0 is remembered too.
+        `failures`: an answer with another exit status than 0 is remembered, too.
         """
         key, question = self._key(), " ".join(args)
         known = self._answers(key)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 PIPE_BYTES = 1024 * 1024
 KILL_SECONDS = 0.5  # for a killed process to be gone, which takes no time unless the kernel is stuck
 POLL_SECONDS = 0.01
-# A child inherits ignored signals, ours (Python ignores SIGPIPE and SIGXFSZ) and those of our parent: a vendor that
-# ignores SIGINT could not be interrupted. The system does not allow any change to the two that are left out.
+# A child inherits the signals that we ignore (Python: SIGPIPE and SIGXFSZ) and that our parent ignores. A vendor that
+# ignores SIGINT could not be interrupted. SIGKILL and SIGSTOP cannot be changed.
 DEFAULT_SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 MOST_DESCRIPTORS = 256  # looked at where the system does not list those that are open
 
@@ -58,7 +58,7 @@ class Process:
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # other code of this process has waited for it: its exit code is lost
+            except ChildProcessError:  # other code of this process has waited for the child: its exit code is lost
                 self.returncode = 0
             else:
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None

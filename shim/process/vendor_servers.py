@@ -1,16 +1,17 @@
-"""The MCP servers in a vendor's own settings files: its tools are named after them."""
+"""Names of the MCP servers in a vendor's own settings files. Tools of a server are named after the server."""
 
 import os
 from collections.abc import Iterable, Mapping
 
-SETTINGS_BYTES = 1024 * 1024  # of a settings file that is read
-SERVERS = 200  # names of one file
+MAX_SETTINGS_BYTES = 1024 * 1024  # a larger settings file is not read
+MAX_SERVERS = 200  # names that are read from one file
 
 
 def list_server_names(files: Mapping[str, str], folders: Iterable[str]) -> list[str]:
-    """Return the names of the servers in JSON files: path below one of the folders → the key that has the servers.
+    """Return the names of the MCP servers in JSON files.
 
-    A file that is missing, too large or no plain JSON has none.
+    `files`: path below each of the folders → the key that lists the servers. A file that is missing, too large or not
+    plain JSON is ignored.
     """
     names: dict[str, None] = {}
     for folder in filter(None, folders):
@@ -24,9 +25,9 @@ def _read_names(path: str, key: str) -> list[str]:
 
     try:
         with open(path, "rb") as file:
-            data = file.read(SETTINGS_BYTES + 1)
-        settings = orjson.loads(data) if len(data) <= SETTINGS_BYTES else None
+            data = file.read(MAX_SETTINGS_BYTES + 1)
+        settings = orjson.loads(data) if len(data) <= MAX_SETTINGS_BYTES else None
     except (OSError, ValueError):
         return []
     servers = settings.get(key) if isinstance(settings, dict) else None
-    return list(servers)[:SERVERS] if isinstance(servers, dict) else []
+    return list(servers)[:MAX_SERVERS] if isinstance(servers, dict) else []

@@ -1,7 +1,7 @@
-"""The version of the program that a turn starts, and whether its profile's promises hold for it.
+"""The version of the program that a turn starts, and whether the profile's promises hold for this version.
 
-Every start of a child waits for this, so a version that is known is read from a small file, without the imports of
-`shim.process.probe`. A program is asked only if that file is missing, or was written for another state of the program.
+Every start of a child waits for this check. So a known version is read from a small file, without importing
+`shim.process.probe`. The program is started for its version only if that file is missing or the program has changed.
 """
 
 import os
@@ -24,7 +24,7 @@ from shim.state.config import TWINS, VendorSettings
 from shim.state.known_versions import find_known_version
 from shim.vendors import find
 
-# A turn that needs a promise is refused without an answer, so a slow start of Node on a busy machine is waited for.
+# Node starts slowly on a busy machine, and without an answer a turn that needs a promise is refused.
 VERSION_SECONDS = 10.0
 
 
@@ -39,9 +39,9 @@ def check_installed_version(
 ) -> VersionCheck:
     """Return what the installed version means for the promises of a vendor.
 
-    `command` is the program after its launcher, `variables` are the environment of its children.
-    `trusted`: the user vouches for the version. `remembered`: nothing is
-    started, and a version that was never asked for counts as tested.
+    `command` is the program, after the words of its launcher if there is one. `variables` are the environment of its
+    children. `trusted`: the user vouches for any version. `remembered`: no program is started, and an unknown version
+    counts as tested.
     """
     if vendor.program.plays:
         return VersionCheck()
@@ -64,7 +64,7 @@ def find_installed_vendor(
     flat: bool = False,
     remembered: bool = False,
 ) -> Vendor:
-    """Return the vendor whose program is installed under the name of this vendor's program: its twin, or itself."""
+    """Return the vendor whose program is installed: this vendor, or its twin, whose program has the same name."""
     if vendor.name not in TWINS:
         return vendor
     twin = find(TWINS[vendor.name], flat=flat)
@@ -72,7 +72,7 @@ def find_installed_vendor(
         program = find_program(vendor, settings, environment, cwd)
         command = [*find_launcher(settings.launcher, environment, cwd), program]
     except ShimError:
-        return vendor  # the turn reports it
+        return vendor  # the turn reports the error
     if find_known_version(twin.version, command, environment):
         return twin
     if remembered or find_known_version(vendor.version, command, environment):
@@ -99,11 +99,13 @@ def _check(
     probe = Probe(command, environment, variables, VERSION_SECONDS, remembered=remembered)
     version = probe.version(how)
     if version is None and probe.missed:
-        return VersionCheck(note="not remembered; a turn asks the program for it first")
+        return VersionCheck(note="not remembered; a turn first asks the program for it")
     return judge_version(vendor, version, describe_failure(command, how, probe.failure, answered=probe.answered))
 
 
 def describe_failure(command: Sequence[str], how: VersionProbe, failure: str, *, answered: bool) -> str:
     """Describe why a program's version is not recognised."""
-    asked = " ".join((os.path.basename(command[-1]), *how.args))
-    return describe_answer(asked, failure) if answered else f"`{asked}`: {failure or 'it printed nothing'}"
+    question = " ".join((os.path.basename(command[-1]), *how.args))
+    if answered:
+        return describe_answer(question, failure)
+    return f"`{question}`: {failure or 'it printed nothing'}"

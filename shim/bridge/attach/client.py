@@ -217,15 +217,15 @@ class Attached:
         streams = invocation.with_flags(
             input_format="stream-json", output_format="stream-json", verbose=True, permission_prompt_tool="stdio"
         )
-        changes = can_change_mode(self._invocation)
+        allow_mode_change = can_change_mode(self._invocation)
         try:
             begun = Start(streams, self._installed, self._arguments, launches=DryLauncher)
-            begun.plan(allow_mode_change=changes)
+            begun.plan(allow_mode_change=allow_mode_change)
             return begun, True
         except FrontendError:  # maybe of a vendor that asks nobody
             streams = streams.with_flags(permission_prompt_tool=self._invocation.permissions.permission_prompt_tool)
             begun = Start(streams, self._installed, self._arguments, launches=DryLauncher)
-            begun.plan(allow_mode_change=changes)
+            begun.plan(allow_mode_change=allow_mode_change)
             return begun, False
 
 

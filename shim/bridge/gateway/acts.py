@@ -119,7 +119,7 @@ def _decision(body: Mapping[str, Any], request: Mapping[str, Any], cwd: str) -> 
 
 
 def read_flag(body: Mapping[str, Any], key: str) -> bool:
-    """Return a true or false of a request's body, false if it is missing. Refused for anything else."""
+    """Return a boolean of a request's body, False if it is missing. Raise Refused for another value."""
     value = body.get(key, False)
     if not isinstance(value, bool):
         raise Refused(400, f"`{key}` is {clean(value)!r}, it must be true or false")
@@ -127,10 +127,10 @@ def read_flag(body: Mapping[str, Any], key: str) -> bool:
 
 
 def read_message_id(body: Mapping[str, Any]) -> str:
-    """Return the id of a message, "" if the body has none. Refused for an id that is not a UUID.
+    """Return the id of a message, or "" if the body has none. Raise Refused for an id that is not a UUID.
 
-    The id is that of the message's line, so that a message that is posted twice is taken once, also after the session
-    has ended and continues.
+    The message's line has the same id. So a message that is posted twice is accepted once, also after the session has
+    ended and was resumed.
     """
     value = text(body, "id", needed=False)
     parsed = parse_uuid(value) if value else ""

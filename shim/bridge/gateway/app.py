@@ -144,9 +144,9 @@ class Gateway:
         self._names = names
         self._tokens = tokens
         self._limits = limits
-        # In memory: an upgrade may replace the files, and a page has to fit its server.
-        self._assets = {name: _read(DRAWING, name) for name in SHARED}
-        self._assets |= {name: _read(ASSETS, name) for name in os.listdir(ASSETS)}
+        # The files are kept in memory: an upgrade may replace them, and a page has to fit its server.
+        self._assets = {name: _read_asset(DRAWING, name) for name in SHARED}
+        self._assets |= {name: _read_asset(ASSETS, name) for name in os.listdir(ASSETS)}
 
     # -- what anybody may have ---------------------------------------------------------------------------------
 
@@ -233,10 +233,12 @@ class Gateway:
         name = request.url.path.rpartition("/")[2]
         body = await self._posted(request)
         frame = ACTS[name](body)
-        take, wake = acts.read_flag(body, "take"), acts.read_flag(body, "wake")
+        take = acts.read_flag(body, "take")
+        wake = acts.read_flag(body, "wake")
         found = await self._found(request)
         if not found["alive"] and name == "messages" and wake:
-            session, prompt, message_id = found["session"], frame["message"]["content"], frame["id"]
+            session, message_id = found["session"], frame["id"]
+            prompt = frame["message"]["content"]
             if message_id and await anyio.to_thread.run_sync(self._hosts.taken, session, message_id):
                 return _json({"id": message_id})
             if await anyio.to_thread.run_sync(self._hosts.wake, session, prompt, message_id):
@@ -261,7 +263,7 @@ class Gateway:
         return found[0]
 
 
-def _read(folder: str, name: str) -> bytes:
+def _read_asset(folder: str, name: str) -> bytes:
     with open(os.path.join(folder, name), "rb") as file:
         return file.read()
 

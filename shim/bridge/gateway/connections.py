@@ -12,11 +12,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shim.process.descriptors import limit_connections
 
-CONNECTIONS = 512  # at once, where there are descriptors enough; a person has some ten
-DESCRIPTORS = 2  # of a connection: a stream has one to its host too
-# For files, for hosts that are started, and for connections that were accepted but not yet counted (ACCEPTS).
+CONNECTIONS = 512  # at once, if the process has enough file descriptors; a person needs about ten
+DESCRIPTORS_PER_CONNECTION = 2  # a stream also has a connection to its host
+# For files, for hosts that are started, and for connections that were accepted but not yet counted (ACCEPT_BACKLOG).
 RESERVED_DESCRIPTORS = 96
-ACCEPTS = 16  # connections that are accepted before any of them is counted, and the ones beyond the limit closed
+ACCEPT_BACKLOG = 16  # asyncio accepts so many connections before the first of them is counted
 REQUEST_SECONDS = 20.0  # until a request is whole: the largest over a slow network
 HEAD_BYTES = 32 * 1024
 TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux: until what nobody took is an error
@@ -25,7 +25,7 @@ STUCK_SECONDS = 60.0  # a client that takes nothing of its answer for so long ha
 
 def max_connections() -> int:
     """Return how many connections may be open at once."""
-    return limit_connections(CONNECTIONS, per_connection=DESCRIPTORS, reserved=RESERVED_DESCRIPTORS)
+    return limit_connections(CONNECTIONS, per_connection=DESCRIPTORS_PER_CONNECTION, reserved=RESERVED_DESCRIPTORS)
 
 
 class BoundedConnection(H11Protocol):

@@ -53,14 +53,14 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def add_port(host: str, *, secure: bool) -> str:
-    """Return a host with its port: the one that it names, else the default port of http or https."""
+    """Return a host with its port. A host without a port gets the default port of http or https."""
     if ":" in host.rpartition("]")[2]:
         return host
     return f"{host}:{443 if secure else 80}"
 
 
 def add_origin_port(origin: str) -> str:
-    """Return an origin with its port; "null" and others without a scheme are returned as they are."""
+    """Return an origin with its port. An origin without a scheme, such as "null", is returned unchanged."""
     scheme, separator, host = origin.partition("://")
     return f"{scheme}://{add_port(host, secure=scheme == 'https')}" if separator else origin
 
@@ -68,8 +68,8 @@ def add_origin_port(origin: str) -> str:
 class Names(NamedTuple):
     """The names under which the gateway is reached: `hosts` and `origins`, each with its port.
 
-    A Host header and an Origin may leave out the default port of their scheme, and a proxy may add it. So names are
-    compared with the port that `add_port` gives them.
+    Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So `add_port` adds the
+    port before names are compared.
 
     `any_address`: every address of this machine is served, so that any IP address is a good host; another page cannot
     make a browser believe that an address is its own (DNS rebinding needs a name).
@@ -161,8 +161,8 @@ class Gate:
     def _check_sender(self, headers: Mapping[bytes, str], *, page: bool) -> None:
         """Refuse what another page sends in the user's name. `page`: it is an asset, to which a link may lead."""
         origin = headers.get(b"origin")
-        scheme, host = "https" if self._names.secure else "http", headers.get(b"host", "").lower()
-        own = add_origin_port(f"{scheme}://{host}")  # the host was checked
+        scheme = "https" if self._names.secure else "http"
+        own = add_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")  # the host was checked before
         if origin is not None and add_origin_port(origin) not in (own, *self._names.origins):
             raise Refused(403, "another page may not ask this gateway")
         site = headers.get(b"sec-fetch-site", "none")

@@ -123,7 +123,7 @@ class LocalHosts:
             return False
 
     def start(self, wanted: NewSession) -> str:
-        """Begin a session; its UUID. VendorError if the vendor's program is not installed."""
+        """Start a session and return its UUID. Raise VendorError if the vendor's program is not installed."""
         self._check_program(wanted.vendor, wanted.cwd)
         words = [f"--shim-vendor={wanted.vendor}"]
         words += [f"--model={wanted.model}"] if wanted.model else []
@@ -138,7 +138,7 @@ class LocalHosts:
         return start.start(host, self._environment).session
 
     def _check_program(self, name: str, cwd: str) -> None:
-        """Raise what the host of a session would fail with: VendorError for a program that is not there."""
+        """Raise VendorError if the program is missing, so that no host is started that fails at once."""
         vendor = own_vendors.read_all()[0].get(name)
         own = load(Invocation(), self._environment, self._installed).of(name)
         if vendor is not None and not vendor.program.bundled and not own.launcher:

@@ -10,7 +10,7 @@ from shim.bridge.gateway.connections import max_connections
 from shim.bridge.gateway.gate import Refused
 
 POSTS, POSTS_A_SECOND = 60, 10.0  # at once, and from then on: a person types slower, a script may wait
-STREAM_PART = 3  # of all connections, one part in so many may be streams of one token: requests always have room
+STREAM_DIVISOR = 3  # the streams of one token take at most a third of all connections, so that requests have room
 STREAMS = 128  # at once: some tabs, phones and scripts; each is a connection to a host
 
 
@@ -35,9 +35,9 @@ class Limits:
     @contextmanager
     def stream(self, role: str) -> Iterator[None]:
         """A place for a stream, for as long as the server lives. Refused if there is none."""
-        most = min(STREAMS, max_connections() // STREAM_PART)
-        if self._streams.get(role, 0) >= most:
-            raise Refused(429, f"{most} streams are open with this token already")
+        max_streams = min(STREAMS, max_connections() // STREAM_DIVISOR)
+        if self._streams.get(role, 0) >= max_streams:
+            raise Refused(429, f"{max_streams} streams are open with this token already, and no more are allowed")
         self._streams[role] = self._streams.get(role, 0) + 1
         with CancelScope() as scope:
             self._open.add(scope)

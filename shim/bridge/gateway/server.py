@@ -16,7 +16,7 @@ import uvicorn
 
 from shim import __version__
 from shim.bridge.gateway.app import application
-from shim.bridge.gateway.connections import ACCEPTS, HEAD_BYTES, BoundedConnection
+from shim.bridge.gateway.connections import ACCEPT_BACKLOG, HEAD_BYTES, BoundedConnection
 from shim.bridge.gateway.gate import Names, add_port
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.limits import Limits
@@ -32,9 +32,9 @@ KEEP_ALIVE_SECONDS = 5
 HANDSHAKE_SECONDS = 10.0  # of TLS, before which a connection is none of those that are counted
 END_SECONDS = 1  # for open streams at the end; browsers come back by themselves
 HOST_NAME = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
-SHORTAGE_SECONDS = 60.0  # from one line about missing descriptors to the next
-UPGRADE_TICKS = 10  # of uvicorn's, which are 0.1 s long, between two looks for another version
-# What only commands for a terminal or a file need.
+SHORTAGE_SECONDS = 60.0  # between two lines about missing file descriptors
+UPGRADE_CHECK_TICKS = 10  # uvicorn's ticks are 0.1 s long, so the version is checked every second
+# Modules that only commands for a terminal or a file need.
 NOT_IN_A_SERVER = ("shim.bridge.attach", "shim.story.terminal", "shim.story.export.command", "shim.story.export.otel")
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
@@ -175,7 +175,7 @@ def serve(
     with listen(endpoint) as opened:
         port = opened.getsockname()[1]
         server = server_of(endpoint, hosts, tokens, opened)
-        server.config.load()  # imports what uvicorn needs: an upgrade may come as soon as the address is known
+        server.config.load()  # import uvicorn's modules now: an upgrade may replace the files at any time
         tell(address_of(endpoint, names_of(endpoint, port), port), tokens)
         asyncio.run(server.serve(sockets=[opened]))
 
@@ -194,7 +194,7 @@ def server_of(endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, opened: socke
         access_log=False,
         proxy_headers=False,  # what a proxy says of a client changes nothing here
         server_header=False,
-        backlog=ACCEPTS,
+        backlog=ACCEPT_BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=END_SECONDS,
         h11_max_incomplete_event_size=HEAD_BYTES,
@@ -214,13 +214,13 @@ class GatewayServer(uvicorn.Server):
         self._next_shortage_report = 0.0
 
     async def on_tick(self, counter: int) -> bool:
-        """Do what has to be done several times a second; return whether the server has to end."""
-        if counter % UPGRADE_TICKS == 0:
+        """Check for an upgrade, and return whether the server has to end. uvicorn calls this every 0.1 s."""
+        if counter % UPGRADE_CHECK_TICKS == 0:
             self._notice_upgrade()
         return await super().on_tick(counter)
 
     def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Report an error that asyncio caught. Without descriptors it stops accepting for a second, often."""
+        """Report an error that asyncio caught. A lack of file descriptors, which it retries, is reported rarely."""
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)
@@ -231,7 +231,10 @@ class GatewayServer(uvicorn.Server):
 
     def _notice_upgrade(self) -> None:
         """Report once that the package's files were replaced or are gone."""
-        if self._upgrade_noticed or not (change := describe_package_change()):
+        if self._upgrade_noticed:
+            return
+        change = describe_package_change()
+        if not change:
             return
         self._upgrade_noticed = True
         tell(f"{change}; this server continues with {__version__} until `shim bridge serve` is started again\n")
@@ -245,7 +248,7 @@ class GatewayServer(uvicorn.Server):
         loop.set_exception_handler(self._report_loop_error)
         await super().startup(sockets=sockets)
         for opened in sockets or ():
-            opened.listen(BACKLOG)  # asyncio has set ACCEPTS: it has one number for both
+            opened.listen(BACKLOG)  # asyncio uses one number for both limits, and has set ACCEPT_BACKLOG
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then all else."""

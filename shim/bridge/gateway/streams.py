@@ -22,7 +22,7 @@ from shim.core.errors import ShimError
 from shim.story.export.sheets import Sheet
 
 BEAT_SECONDS = 15.0  # from one comment to the next: proxies and phones give up on silent connections
-TOKEN_CHECK_SECONDS = 1.0  # from one look at a silent stream's token to the next: a replaced one ends the stream
+TOKEN_CHECK_SECONDS = 1.0  # between two checks of a silent stream's token: a token that was replaced ends the stream
 RETRY_MS = 1000  # before a browser comes back by itself
 WAITING = 64  # frames between the host and the browser; more wait in the host, which bounds them
 CHUNK_BYTES = 64 * 1024  # of events that are written at once
@@ -73,7 +73,7 @@ class Teller:
 
     def __init__(self, cursor: Cursor | None) -> None:
         self.after = cursor
-        self._position: Cursor | None = None  # of the last numbered line that the host has sent
+        self._position: Cursor | None = None  # position of the last numbered line that the host has sent
 
     def tell(self, frame: Frame) -> Iterator[bytes]:
         """The events of a frame."""
@@ -88,7 +88,7 @@ class Teller:
             yield event("partial", frame.line)
 
     def _follow_position(self, frame: Frame) -> None:
-        """Keep the position of the log up to which this stream has received its lines."""
+        """Remember the position in the log up to which this stream has received lines."""
         if frame.kind == "welcome":
             self._position = self._find_start(frame)
         elif frame.cursor is not None:
@@ -96,16 +96,15 @@ class Teller:
 
     def _find_start(self, welcome: Frame) -> Cursor:
         """Return the position before the first line that the host will send."""
-        generation, number = int(welcome.said["generation"]), int(welcome.said["number"])
-        if self.after is not None and self.after.number <= number:
+        if self.after is not None and self.after.number <= int(welcome.said["number"]):
             return self.after
-        return Cursor(generation, 0)
+        return Cursor(int(welcome.said["generation"]), 0)
 
     def _encode_bye(self, frame: Frame) -> bytes:
         """Return the last event of a stream.
 
-        It carries the position of the log's last line, even if that line made no event of its own. A browser that
-        reconnects with this id is answered 204 if the session has ended, so it does not reconnect again.
+        Its id is the position of the log's last line, even if that line made no event of its own. A browser that
+        reconnects with this id gets status 204 if the session has ended, and does not reconnect again.
         """
         return event("bye", orjson.dumps(clean(frame.facts)), self._position)
 

@@ -28,7 +28,7 @@ from shim.state import store
 
 SHOWN_ENDS = (143, 129)  # statuses of a conversation that a signal ended
 HEAD_LINES = 1000  # of a log, among which the first turn begins: before it only messages are said again
-STARTER_SECONDS = 5.0  # for a starter to write one small file
+STARTER_SECONDS = 5.0  # the process that starts the host only has to write one small file
 PENDING = 1000  # connections that are told why a host could not begin
 
 
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _wait_for_starter() -> None:
-    """Wait until the process that starts us has written our pid to the facts: it closes our stdin then."""
+    """Wait until the process that starts this host has written its pid to the facts, and has closed its stdin."""
     if select.select([0], [], [], STARTER_SECONDS)[0]:
         os.read(0, 1)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -92,7 +92,7 @@ def _invocation(folder: str, facts: Facts, wanted: Wanted) -> Invocation:
         of = {"resume": None, "session_id": session, "fork_session": False}
     begins = of["resume"] == (wanted.forked or session)  # a copy that goes on is not copied again
     beginning = wanted.beginning if begins else ()
-    if beginning:  # these flags are refused without the session that they are about
+    if beginning:  # these flags are refused without `--resume`
         beginning = ("--resume", str(of["resume"]), *beginning)
     invocation = parse([*wanted.arguments, *beginning], dialect="claude")
     settings = invocation.configuration.settings

@@ -41,8 +41,8 @@ TICK_SECONDS = 1.0  # between two looks at the time, at most
 # looks at the time twice in between.
 PATIENCE, EARLIER_SECONDS = 0.9, 10.0
 SHORTEST_SECONDS = 0.01  # between two looks, however short the time to answer is
-FIRST_CHILD_SECONDS = 2.0  # for a first child to be started; where none is, nothing waits for it
-FIRST_CHILD_LOOK_SECONDS = 0.001  # so that no child ends a turn before all is imported
+FIRST_CHILD_SECONDS = 2.0  # then modules are imported although no child was started
+FIRST_CHILD_POLL_SECONDS = 0.001  # short, so that all is imported before the child ends its first turn
 STOPPED, IDLE, OVER = "stopped", "idle", "ended"
 DISPLACED = "its folder was removed, or another host has taken its place"
 
@@ -63,7 +63,7 @@ class Facts:
                 registry.write_facts(self._folder, self.known)
 
     def again(self) -> None:
-        """Keep them anew if their file is gone or damaged: without it nobody finds the session, and can end it."""
+        """Write the file again if it is missing or damaged: without it the session cannot be found and ended."""
         if self.ours and registry.read_facts(self._folder) is None:
             with suppress(OSError):
                 registry.write_facts(self._folder, self.known)
@@ -136,7 +136,7 @@ class Life:
         self._door = Door(listening, self.runner, self.source)
         self._folder, self._start = folder, start
         self._settled: Settled | None = None
-        self._upgrade = ""  # what happened to the package's files, once that was noticed
+        self._upgrade = ""  # the notice about the package's files, after it was reported
         self._keep_settings()
         facts.change({"pid": os.getpid(), "vendor": start.vendor.shown, "cwd": start.cwd, "version": __version__})
 
@@ -168,19 +168,22 @@ class Life:
                 self._settled = settled
 
     async def _preload(self) -> None:
-        """Import all that this life may need: it may outlive the files of its version.
+        """Import all modules that this host may need, because an upgrade may replace the files.
 
-        This is done while the first child starts, which takes longer.
+        It runs while the first child starts, which takes longer.
         """
         with anyio.move_on_after(FIRST_CHILD_SECONDS):
             while self._prompt[0] is not None and not spawn.running:
-                await anyio.sleep(FIRST_CHILD_LOOK_SECONDS)
+                await anyio.sleep(FIRST_CHILD_POLL_SECONDS)
         validator = ("jsonschema", "jsonschema_specifications") if self._start.invocation.json_schema else ()
         preload(HOST, os.environ, NOT_IN_A_HOST, validator)
 
     def _notice_upgrade(self) -> None:
-        """Report once, in our stderr and to new clients, that the package's files were replaced or are gone."""
-        if self._upgrade or not (change := describe_package_change()):
+        """Report once, on stderr and to new clients, that the package's files were replaced or are gone."""
+        if self._upgrade:
+            return
+        change = describe_package_change()
+        if not change:
             return
         name = short_id(os.path.basename(self._folder))
         self._upgrade = f"{change}; this session continues with {__version__} until `claude respawn {name}`"

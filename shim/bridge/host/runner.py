@@ -95,7 +95,7 @@ class HubRunner:
         self._changed = changed
         self._end = end
         self._failed = failed
-        self._unanswered = 0  # messages without a result in the log
+        self._unanswered = 0  # messages whose result is not in the log
         self._wrote = 0.0  # when the last round of writing ended
         self._due = anyio.Event()
 

@@ -15,7 +15,7 @@ from web import PATIENCE, ask_at
 
 from shim.bridge.gateway import connections, limits
 from shim.bridge.gateway.tokens import TokenFile
-from shim.process.descriptors import FEWEST_CONNECTIONS, limit_connections
+from shim.process.descriptors import MIN_CONNECTIONS, limit_connections
 
 MACOS = 256
 
@@ -82,7 +82,7 @@ def test_a_server_without_descriptors_reports_it_once_and_recovers(served):
     assert "file descriptors are in use" in line
 
 
-@pytest.mark.parametrize(("soft", "allowed"), [(256, 80), (1024, 464), (20_000, 512), (64, FEWEST_CONNECTIONS)])
+@pytest.mark.parametrize(("soft", "allowed"), [(256, 80), (1024, 464), (20_000, 512), (64, MIN_CONNECTIONS)])
 def test_the_limit_of_connections_follows_the_descriptors(monkeypatch, soft, allowed):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     assert connections.max_connections() == allowed

@@ -165,7 +165,7 @@ function listenToComposer() {
   });
   const touch = matchMedia("(pointer: coarse)");
   box.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || composes(event) || (touch.matches && !event.ctrlKey && !event.metaKey)) return;
+    if (event.key !== "Enter" || event.shiftKey || isComposing(event) || (touch.matches && !event.ctrlKey && !event.metaKey)) return;
     event.preventDefault();
     sendMessage();
   });

@@ -20,7 +20,7 @@ function nameOf(session) {
 
 const SIGNS = { asks: ["?", "waits for you"], works: ["•", "working"], idle: ["✓", "idle"], ended: ["–", "ended"], failed: ["✗", "failed"], stopped: ["■", "stopped"] };
 
-const BLOCKED = ["!", "needs you"]; // it is idle, and its work is not done
+const BLOCKED = ["!", "needs you"]; // the session is idle, and its work is not done
 
 function signOf(session) {
   const group = groupOf(session);

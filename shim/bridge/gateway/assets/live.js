@@ -90,7 +90,7 @@ function drawSteps(most = DRAWN) {
   drawEarlier();
 }
 
-/** Return what stands in place of the steps: the reason if the session failed before its first line. */
+/** Return the text for a session without steps: the reason if the session failed before its first line. */
 function noStepsText() {
   const { facts } = shown;
   if (facts.state === "failed" && facts.detail) return `The session failed before its first line: ${oneLine(facts.detail, 500)}`;

@@ -20,7 +20,7 @@ function followAddress() {
   if (id || before === "session" || before === "begin") find(id ? "main" : address === "new" ? "prompt" : "list").focus({ preventScroll: true });
 }
 
-// What a token looks like that stands in the address alone: 43 characters, or the time and the signature of a printed address.
+// A token in the address without `token=`: 43 characters, or the time and the signature of a printed address.
 const BARE_TOKEN = /^(?:[A-Za-z0-9_-]{43}|[0-9a-f]+\.[0-9a-f]{64})$/;
 
 /** Exchange a token in the address (`#token=…`, or the token alone) for a cookie, and remove it from the history. */

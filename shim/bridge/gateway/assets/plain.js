@@ -26,10 +26,10 @@ function lastPart(path) {
   return plain(path || "").replace(/\/+$/, "").split("/").pop() || "/";
 }
 
-const IME_KEY_CODE = 229; // of a key that an input method has taken
+const IME_KEY_CODE = 229; // the code of every key that an input method handles
 
-/** Return whether a key belongs to an input method. Safari reports its Enter after the end of the composition. */
-function composes(event) {
+/** Return whether an input method handles a key. Safari reports its Enter after the end of the composition. */
+function isComposing(event) {
   return event.isComposing || event.keyCode === IME_KEY_CODE;
 }
 

@@ -2,7 +2,7 @@
 
 const questions = new Map(); // by their id: { data, node, sent, settled, from }; the last three of an answer on its way
 const SETTLED_MS = 8000; // that the page says who settled a question
-const SHOWN_LIMIT_MS = 12 * 60 * 60 * 1000; // of a question whose time of day is shown
+const MAX_SHOWN_WAIT_MS = 12 * 60 * 60 * 1000; // for a longer wait the time of day would be ambiguous
 const GRACE_MS = 500; // from when questions come or move until one is answered: a click or a key just then was meant for something else
 const HOW = { allow: "allowed", deny: "denied", timeout: "denied: nobody answered in time", interrupt: "cancelled by an interrupt", cancelled: "withdrawn", ended: "denied: the session ended" };
 
@@ -133,7 +133,7 @@ function permission(entry, failed) {
     if (!denial.hidden) message.focus();
   });
   message.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !composes(event)) {
+    if (event.key === "Enter" && !event.shiftKey && !isComposing(event)) {
       event.preventDefault();
       answer(entry, failed, { behavior: "deny", message: message.value.trim() || undefined });
     }
@@ -158,9 +158,9 @@ function wrapped(text) {
   return element("pre", null, element("code", null, text));
 }
 
-/** Return when a question is denied if nobody answers it; nothing for one that waits for days. */
-function limitOf({ at, until }) {
-  if (!until || until - at > SHOWN_LIMIT_MS) return "";
+/** Return a hint that says when a question is denied if it is not answered, or "" for a long wait. */
+function timeoutHint({ at, until }) {
+  if (!until || until - at > MAX_SHOWN_WAIT_MS) return "";
   const time = new Date(until).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
   return element("p", { class: "hint" }, `Denied at ${time} if nobody answers.`);
 }
@@ -175,7 +175,7 @@ function questionInput(data) {
     data.diff ? difference(data.diff) : "",
     data.path ? labelled("outside the allowed folders", wrapped(data.path)) : "",
     data.reason ? element("p", { class: "hint" }, data.reason) : "",
-    limitOf(data),
+    timeoutHint(data),
   ];
 }
 
