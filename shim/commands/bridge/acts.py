@@ -187,23 +187,23 @@ def _question(one: Registered, asked: Mapping[str, Mapping[str, Any]], named: st
     if named:
         return named
     if not found:
-        settled = _describe_last_answer(one)
+        last_answer = _describe_last_answer(one)
         raise FrontendError(
-            f"session {one.id} asks nothing{settled}", hint="`shim bridge list` shows which sessions ask"
+            f"session {one.id} asks nothing{last_answer}", hint="`shim bridge list` shows which sessions ask"
         )
     listed = "\n".join(f"  {question}  {printable(what(asked[question]))}" for question in found)
     hint = f"name the question: shim bridge answer {one.id} QUESTION allow"
     raise FrontendError(f"session {one.id} asks {len(found)} questions:\n{listed}", hint=hint)
 
 
-def _describe_last_answer(one: Registered) -> str:
-    """Return how the last question was settled and by whom, for who answers too late; "" if there was none."""
-    with connect_blocking(one.session, os.environ, role=WATCH, replay=False, partial=False) as link:
+def _describe_last_answer(session: Registered) -> str:
+    """Return how and by which client the last question was settled, or "" if there was none."""
+    with connect_blocking(session.session, os.environ, role=WATCH, replay=False, partial=False) as link:
         settled = link.welcome.get("settled")
     if not isinstance(settled, dict):
         return ""
-    by = settled.get("by") or "the session itself"
-    return f"; its last question was settled already: {printable(str(settled.get('how')))}, by {printable(str(by))}"
+    client = printable(str(settled.get("by") or "the session itself"))
+    return f"; its last question was settled already: {printable(str(settled.get('how')))}, by {client}"
 
 
 def what(request: Mapping[str, Any]) -> str:

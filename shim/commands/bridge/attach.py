@@ -76,5 +76,5 @@ def _print_frames(one: Registered) -> None:
 def _show_log(one: Registered, *, thinking: bool, full: bool) -> None:
     for path in casts_of(one):
         show(path, open_console(), thinking=thinking, full=full)
-    goes_on = f"claude attach {one.id}" if can_respawn(one) else f"claude --bg --resume {one.session}"
-    say(f"session {one.id} has ended: `{goes_on}` goes on with it")
+    command = f"claude attach {one.id}" if can_respawn(one) else f"claude --bg --resume {one.session}"
+    say(f"session {one.id} has ended: `{command}` goes on with it")

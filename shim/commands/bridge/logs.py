@@ -57,10 +57,10 @@ def recent(one: Registered) -> str:
     return said or _explain_empty_log(one)
 
 
-def _explain_empty_log(one: Registered) -> str:
-    """Return why a session has no lines: the reason with which it failed, if there is one."""
-    detail = one.facts.get("detail")
-    if one.alive or one.facts.get("state") != "failed" or not detail:
+def _explain_empty_log(session: Registered) -> str:
+    """Return why a session has no lines: the reason for its failure, if it has failed."""
+    detail = session.facts.get("detail")
+    if session.alive or session.facts.get("state") != "failed" or not detail:
         return NOTHING
     return f"the session failed before its first line: {printable(str(detail))}\n"
 

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
 
 
 def _check_flags(invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
-    """Warn of unknown flags. A misspelled permission flag is refused; return the exit status, 0 to continue."""
+    """Warn of unknown flags, and refuse a misspelled permission flag. Return the exit status, or 0 to continue."""
     from shim.core.claude.argv.unknown import check_unknown_flags
 
     try:

@@ -66,7 +66,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
     can, emulated, cannot       names of abilities
     modes, refused              permission modes
     unattended, talks           it asks nobody about one message; a frontend that holds a conversation is asked
-    distrust                    why the promises of its profile do not hold for this version; "" if they do
+    distrust                    why the promises of its profile do not hold for this version, or ""
     unsure                      it may ask, but its profile does not say about what
     driven, lacks               what one process serves; what a version lacks that could serve a conversation
     install                     the command that installs it, "" where none is known
@@ -109,7 +109,7 @@ def describe(vendor: Vendor, own: VendorSettings, environment: Mapping[str, str]
 
 
 def judge_probed_version(vendor: Vendor, own: VendorSettings, probe: Probe, version: str | None) -> VersionCheck:
-    """Return what a version that was just asked for means for the promises of a vendor."""
+    """Return what the version that a probe has read means for the promises of a vendor."""
     if own.trust_version or not has_promises(vendor):
         return VersionCheck(version)
     problem = describe_failure((probe.program,), vendor.version, probe.failure, answered=probe.answered)

@@ -225,7 +225,7 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
     if place == "unknown":
         return [Finding(NOTE, f"version {version}; its description names no tested versions")]
     if place == "newer":
-        fix = "newer than tested, it will most likely work; `--casts` shows what is new in its output"
+        fix = "newer than tested, so it will most likely work; `--casts` shows what is new in its output"
         return [Finding(NOTE, f"version {version} is newer than what was tested ({how.tested})", fix)]
     fix = f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
     return [Finding(NOTE, f"version {version} is older than what was tested ({how.tested})", fix)]
@@ -236,29 +236,30 @@ def _promises(
 ) -> list[Finding]:
     """Report whether the profile's promises hold for the version, and the `reason` if they do not.
 
-    A promise that was broken before is trusted again.
+    Records of broken promises are cleared, so that their versions are trusted again.
     """
-    found = []
+    findings = []
     for promise in clear_broken_promises(vendor.name, environment):
         version = f"version {promise.version}" if promise.version else "it"
-        text = f"{version} ran a call of {promise.tool} that was denied, so its promises were withdrawn"
-        found.append(Finding(WARNING, text, "from now on it is trusted again; look at what it ran, or update it"))
+        text = f"{version} ran a call of {promise.tool} that was denied, so it was not trusted any more"
+        fix = "it is trusted again from now on; check what it ran, or install another version"
+        findings.append(Finding(WARNING, text, fix))
     if check.distrust:
         fix = (
-            f"install a tested version{_command(vendor)}, or set [vendors.{vendor.name}] trust_version = true if you "
-            "know that this program keeps permission rules"
+            f"install a tested version{_format_install(vendor)}, or set [vendors.{vendor.name}] trust_version = true "
+            "in config.toml if you know that this program keeps permission rules"
         )
         text = (
             f"{reason}; it may run tools without asking, so its sessions are unattended, and a turn is refused "
             "if it has a rule, a hook, permission prompts, or another mode than default and bypassPermissions"
         )
-        found.append(Finding(WARNING, text, fix))
+        findings.append(Finding(WARNING, text, fix))
     elif own.trust_version:
-        found.append(Finding(NOTE, "`trust_version = true`: any version of it is trusted to keep permission rules"))
-    return found
+        findings.append(Finding(NOTE, "`trust_version = true`: any version of it is trusted to keep permission rules"))
+    return findings
 
 
-def _command(vendor: Vendor) -> str:
+def _format_install(vendor: Vendor) -> str:
     return f" (`{vendor.program.install}`)" if vendor.program.install else ""
 
 

@@ -94,8 +94,8 @@ def _state(environment: Mapping[str, str]) -> Finding:
     if not private_directory(folder):
         path, error = find_fault(folder)
         if error is not None:
-            text = f"nothing is kept, so {lost}: {path} cannot be made: {error.strerror}"
-            return Finding(PROBLEM, text, "name a folder in SHIM_STATE that can be written")
+            text = f"nothing is kept, so {lost}: {path} cannot be created: {error.strerror}"
+            return Finding(PROBLEM, text, "set SHIM_STATE to a folder that you can write to")
         text = f"nothing is kept, so {lost}: {path} must be your own folder that only you may enter"
         return Finding(PROBLEM, text, f"run `chmod 700 {path}`, or name another folder in SHIM_STATE")
     if not write_file(folder, TRIAL, b""):

@@ -268,7 +268,8 @@ def _told_vendor(found: Mapping[str, Any]) -> list[str]:
     version = _describe_version(found)
     note = found.get("version_note", "")
     lines = [f"{found['vendor']} ({version}), named by {found['named_by']}"]
-    lines += [f"its version is {note}"] if note else []
+    if note:
+        lines.append(f"its version is {note}")
     if found["list"]:
         lines.append(f"the first of {', '.join(found['list'])} that can start")
     lines += [f"{one['vendor']} is passed over: {one['reason']}" for one in found["passed_over"]]

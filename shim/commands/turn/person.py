@@ -24,9 +24,9 @@ class Person:
         self.set_echo(on=True)
 
     def set_echo(self, *, on: bool) -> None:
-        """Show what is typed, or hide it; nothing if the terminal has gone.
+        """Show or hide what is typed. Do nothing if the terminal is gone.
 
-        A process in the background leaves the terminal as it is: it would be stopped for changing it.
+        A background process leaves the terminal unchanged, because the system would stop it for a change.
         """
         try:
             if os.tcgetpgrp(self.descriptor) != os.getpgrp():
@@ -39,7 +39,7 @@ class Person:
 
     @contextmanager
     def hide_typing(self) -> Iterator[None]:
-        """Hide what is typed while nothing is asked: it would be drawn into the turn. The terminal is restored."""
+        """Hide what is typed within this context, because it would appear in the output of the turn."""
         had_echo = self._has_echo()
         self.set_echo(on=False)
         try:

@@ -15,7 +15,7 @@ VERBS = frozenset(
         *("spent", "stopped", "permission", "message_facts", "closed"),
     )
 )
-INTERNAL = ("source",)  # what a verb is told of the kind of its event: nothing that a person has to read
+INTERNAL = ("source",)  # arguments that name the kind of event; they are not shown to a person
 NESTED = "child"  # gives a nested agent, with verbs of its own
 
 

@@ -43,14 +43,14 @@ def attach(one: Registered, environment: Mapping[str, str], again: str = "claude
     return _served(one, environment, seat, "terminal" if keyed else "script", DRIVE, again)
 
 
-def _check_stdin(one: Registered, again: str) -> None:
-    """Raise FrontendError if stdin is closed: nothing could be typed, and its number would be another file's."""
+def _check_stdin(session: Registered, command: str) -> None:
+    """Raise FrontendError if stdin is closed: another file would get its descriptor."""
     try:
         os.fstat(0)
     except OSError:
         raise FrontendError(
             "stdin is closed, so nothing can be typed in the session",
-            hint=f"`{again} {one.id} </dev/null` shows the session, `shim bridge watch {one.id}` follows it",
+            hint=f"`{command} {session.id} </dev/null` shows the session, `shim bridge watch {session.id}` follows it",
         ) from None
 
 
