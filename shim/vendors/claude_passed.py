@@ -161,7 +161,7 @@ class PassedTurn:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
                     call = NestedCall(parent, block["id"], str(block.get("name")))
                     _follow(self._nested.table, block, call)
-            elif block.get("type") == "tool_use":  # its arguments were said
+            elif block.get("type") == "tool_use":  # its arguments were written before
                 _follow(self._calls.table, block, (block["id"], block["name"], {}))
             elif block.get("type") == "text":
                 self._reply.last_text = block["text"]
@@ -183,13 +183,13 @@ class PassedTurn:
         if event.get("parent_tool_use_id"):
             for block in content:
                 if block.get("type") == "tool_result":
-                    _take(self._nested.table, block)
+                    _end_call(self._nested.table, block)
             return True
         if not event.get("isReplay"):
             self._note_interrupt(content)
         for block in content:
             if block.get("type") == "tool_result":
-                if not _take(self._calls.table, block):
+                if not _end_call(self._calls.table, block):
                     self._account.repaired("orphan_tool_result", block)
                     return self._lenient
                 self._calls.results += 1
@@ -245,7 +245,7 @@ class PassedTurn:
 
 
 def _follow(table: OpenCalls[Any], block: Line, entry: Any) -> None:
-    """Remember an open call. Two of them may have one id; the lines keep it, as a real claude wrote them."""
+    """Remember an open call. Two calls may have the same id; the lines keep it, as the real claude wrote them."""
     identity, name, given = read_id(block["id"]), block["name"], block.get("input")
     if table.find(identity, name, given) is None:
         table.add(Announcement(identity, name, fingerprint(given), STREAM), f"{identity}~", entry)
@@ -253,8 +253,8 @@ def _follow(table: OpenCalls[Any], block: Line, entry: Any) -> None:
             table.remove(next(iter(table.calls)))
 
 
-def _take(table: OpenCalls[Any], block: Line) -> bool:
-    """Forget the call that a result belongs to. Return whether it was open."""
+def _end_call(table: OpenCalls[Any], block: Line) -> bool:
+    """Remove the call that a result belongs to. Return whether it was open."""
     key = table.match_result(read_id(block.get("tool_use_id")))
     if key is not None:
         table.remove(key)

@@ -26,8 +26,8 @@ class _Own:
     def __init__(self) -> None:
         self.held: dict[str, Event] = {}
         self.completed = CompletedItems()
-        self.todo_list: tuple[object, object] = (None, None)  # the id and the entries of the last one
-        self.todo_lists = 0
+        self.todo_list: tuple[object, object] = (None, None)  # id and entries of the latest todo list
+        self.todo_list_count = 0
         self.record: Record | None = None
         self.server: Translator | None = None
 
@@ -46,7 +46,7 @@ class CodexTranslator(ProfileTranslator):
         of = item.get("type") if isinstance(item, dict) else None
         is_repeated = isinstance(item, dict) and self._is_repeated(item, str(kind))
         if isinstance(item, dict) and of == "todo_list" and not is_repeated:
-            self._say_todo_list(event, item)
+            self._write_todo_list(event, item)
             return True
         home = self.turn.terms.home
         if home is None:
@@ -70,7 +70,7 @@ class CodexTranslator(ProfileTranslator):
         self._own.todo_list = None, None
 
     def _is_repeated(self, item: Event, kind: str) -> bool:
-        """Return whether an event is about an item that was completed before in this turn: it is the same item."""
+        """Return whether an event repeats an item that was completed in this turn, and remember completed items."""
         if self._own.completed.has(item):
             self.account.repaired("repeated_item", item.get("id"))
             return True
@@ -78,14 +78,14 @@ class CodexTranslator(ProfileTranslator):
             self._own.completed.add(item)
         return False
 
-    def _say_todo_list(self, event: Event, item: Event) -> None:
-        """Say a state of a todo list as a call of its own: codex has one id for all states of a list."""
+    def _write_todo_list(self, event: Event, item: Event) -> None:
+        """Write a state of a todo list as a call with its own id: codex uses one id for all states of a list."""
         state = item.get("id"), item.get("items")
         if state == self._own.todo_list:
             return
         self._own.todo_list = state
-        self._own.todo_lists += 1
-        state_id = f"{item.get('id')}.{self._own.todo_lists}"
+        self._own.todo_list_count += 1
+        state_id = f"{item.get('id')}.{self._own.todo_list_count}"
         self.handlers[event["type"]]({**event, "item": {**item, "id": state_id}})
 
     def on_exit(self, child_exit: Exit | None, stderr: str) -> None:

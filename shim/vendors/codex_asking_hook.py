@@ -26,12 +26,13 @@ def calls(event: Mapping[str, Any], place: Place, *servers: str) -> list[codex_h
 
 
 def asks(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
-    """Whether codex asks about the calls of an event, and somebody may say yes.
+    """Return whether codex asks about the calls of an event, and the request can be allowed in this mode.
 
-    `servers` of MCP were told to ask, by their names in the names of their tools.
+    `servers` are the MCP servers that are configured to ask, as they are spelled in the names of their tools.
     """
-    name, asked = str(event.get("tool_name")), tuple(f"mcp__{server}__" for server in servers)
-    is_asked = name in ("Bash", "apply_patch") or claude_tool_name(name).startswith(asked)
+    name = str(event.get("tool_name"))
+    asking_prefixes = tuple(f"mcp__{server}__" for server in servers)
+    is_asked = name in ("Bash", "apply_patch") or claude_tool_name(name).startswith(asking_prefixes)
     return mode not in NEVER_ASKED and is_asked
 
 

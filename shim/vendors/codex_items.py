@@ -19,30 +19,30 @@ from shim.vendors.codex_asking_hook import MARK
 from shim.vendors.codex_record import Call, calls_of
 
 COMPLETED = "completed"
-ITEM_IDS = 10_000  # completed items of a turn that are remembered; a long turn has some hundred
-# What an item is about, whatever became of it.
+MAX_ITEM_IDS = 10_000  # completed items of a turn that are remembered; a long turn has several hundred
+# Keys of an item that do not change while it runs: they identify its subject.
 SUBJECT_KEYS = ("type", "command", "changes", "server", "tool", "arguments", "prompt", "query", "path", "text")
 
 
 class CompletedItems:
-    """The items of one turn that were completed. An item that comes again with the same id is the same item."""
+    """The completed items of one turn. An item with the same id and subject is a repetition."""
 
     def __init__(self) -> None:
         self._subjects: dict[str, int] = {}
 
     def clear(self) -> None:
-        """Another turn begins."""
+        """Remove all items, because another turn begins."""
         self._subjects.clear()
 
     def has(self, item: Mapping[str, Any]) -> bool:
-        """Return whether an item with this id, about the same subject, was completed before."""
+        """Return whether an item with this id and subject was completed before."""
         item_id = item.get("id")
         return isinstance(item_id, str) and self._subjects.get(item_id) == _hash_subject(item)
 
     def add(self, item: Mapping[str, Any]) -> None:
-        """An item is completed. One without an id is like no other."""
+        """Add a completed item. An item without an id is not remembered, so it is never a repetition."""
         item_id = item.get("id")
-        if isinstance(item_id, str) and item_id and len(self._subjects) < ITEM_IDS:
+        if isinstance(item_id, str) and item_id and len(self._subjects) < MAX_ITEM_IDS:
             self._subjects[item_id] = _hash_subject(item)
 
 
@@ -107,9 +107,9 @@ def returned(item: Mapping[str, Any]) -> tuple[object, bool]:
     failed = status not in (COMPLETED, None)
     if kind == "commandExecution":
         said = item.get("aggregatedOutput") or ("declined" if status == "declined" else "")
-        # A command without an exit code has worked only if its status says so.
-        worked = item.get("exitCode") == 0 or (item.get("exitCode") is None and status == COMPLETED)
-        return said, failed or not worked
+        # A command without an exit code has succeeded only if its status is `completed`.
+        succeeded = item.get("exitCode") == 0 or (item.get("exitCode") is None and status == COMPLETED)
+        return said, failed or not succeeded
     if kind == "mcpToolCall":
         error = item.get("error")
         if isinstance(error, dict):

@@ -149,7 +149,7 @@ def _unsaid(call: Mapping[str, Any], output: object) -> Unsaid | None:
 
 
 def _tool_name(call: Mapping[str, Any]) -> str:
-    """Return the name of the tool that the model called, with its server if it is a tool of MCP."""
+    """Return the name of the tool that the model called, with the server's name if it is an MCP tool."""
     name, namespace = str(call["name"]), call.get("namespace")
     is_of_server = isinstance(namespace, str) and namespace.startswith(MCP)
     return f"{namespace}__{name}" if is_of_server else name

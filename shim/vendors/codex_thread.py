@@ -154,9 +154,9 @@ class Thread:
         self.forms.open.clear()
 
     def end_commands(self, threads: Iterable[str] = ()) -> None:
-        """End the commands of an interrupted turn, also those of its subagents' `threads`.
+        """End the background commands of an interrupted turn, and those of its subagents' `threads`.
 
-        codex ends only the call that it waits for. A command that it has put into the background runs on until the
+        On an interrupt, codex itself ends only the call that it waits for. Background commands would run until the
         conversation ends.
         """
         if self.greeted:

@@ -65,8 +65,8 @@ class ThreadTranslator(Translator):
     def __init__(self, turn: Turn, *, partial: bool = False, link: Thread | None = None) -> None:
         super().__init__(turn, partial=partial)
         self.thread = link or Thread()
-        self._items: list[Event] = []  # that have started and not ended, some with one id
-        self._asked: list[Event] = []  # those of MCP and of patches that a question was about
+        self._items: list[Event] = []  # items that have started and not ended; several may have the same id
+        self._asked: list[Event] = []  # MCP calls and patches among them that codex has asked about
         self._agents: dict[str, str] = {}  # threads of subagents → the call that began each
         self._completed_items = codex_items.CompletedItems()
         self._plan: object = None
@@ -164,7 +164,7 @@ class ThreadTranslator(Translator):
         if len(self._items) >= ITEMS:
             self._forget(self._items[0])
         self._items.append(item)
-        self._say(item, "item/started")
+        self._announce(item, "item/started")
 
     def _item_completed(self, params: Event) -> None:
         item = params["item"]
@@ -186,32 +186,32 @@ class ThreadTranslator(Translator):
             calls, (content, failed) = self._calls(item), codex_items.returned(item)
             if not calls:
                 self.turn.unknown(f"item/{kind}", item)
-            self._say(item, "item/completed")
+            self._announce(item, "item/completed")
             for own, (name, arguments) in zip(_ids(identity, calls), calls, strict=True):
                 call = self.turn.find_call(own, name, arguments)
                 self.turn.tool_result(own, content, failed, name, arguments)
-                self._began(item, own if call is None else call[0])
+                self._remember_agents(item, own if call is None else call[0])
 
     def _end_item(self, item: Event) -> None:
-        """An item has ended: the first one that has its id, the same calls if possible."""
-        started = [one for one in self._items if one.get("id") == item.get("id")]
+        """Remove the started item that has ended: the first item with the same id, if possible with the same calls."""
+        started = [known for known in self._items if known.get("id") == item.get("id")]
         calls = self._calls(item)
-        same = [one for one in started if self._calls(one) == calls]
+        same = [known for known in started if self._calls(known) == calls]
         if started:
             self._forget((same or started)[0])
 
     def _forget(self, item: Event) -> None:
-        self._items = [one for one in self._items if one is not item]
-        self._asked = [one for one in self._asked if one is not item]
+        self._items = [known for known in self._items if known is not item]
+        self._asked = [known for known in self._asked if known is not item]
 
-    def _began(self, item: Event, call: str) -> None:
-        """Remember the call that began the subagents of an item."""
+    def _remember_agents(self, item: Event, call: str) -> None:
+        """Remember the call that started the subagents of an item."""
         for agent in item.get("receiverThreadIds") or ():
             if len(self._agents) < AGENTS:
                 self._agents.setdefault(str(agent), call)
 
-    def _say(self, item: Event, source: str) -> None:
-        """Announce an item's calls: when it starts, and when it ends if it was not announced."""
+    def _announce(self, item: Event, source: str) -> None:
+        """Announce an item's calls when it starts. When it ends, calls that were already announced are not repeated."""
         calls = self._calls(item)
         for own, (name, arguments) in zip(_ids(read_id(item.get("id")), calls), calls, strict=True):
             self.turn.tool_use(own, name, arguments, source=source)
@@ -276,12 +276,8 @@ class ThreadTranslator(Translator):
             return
         try:
             ask(identity, params)
-        except (
-            KeyError,
-            TypeError,
-            AttributeError,
-            StopIteration,
-        ):  # a question that cannot be read must not wait for ever
+        except (KeyError, TypeError, AttributeError, StopIteration):
+            # A request that cannot be read must be answered, too: codex would wait for ever.
             self.turn.unknown(method, params)
             self.outbox.append(self.thread.refusal(identity, method))
 
@@ -294,15 +290,16 @@ class ThreadTranslator(Translator):
             self.outbox.append(self.thread.refusal(identity, COMMAND))
 
     def _ask_patch(self, identity: object, params: Event) -> None:
-        named = [one for one in self._items if read_id(one.get("id")) == read_id(params["itemId"])]
-        item = next(one for one in named if not self._is_asked(one))
+        item_id = read_id(params["itemId"])
+        items = [item for item in self._items if read_id(item.get("id")) == item_id]
+        item = next(item for item in items if not self._is_asked(item))
         self._asked.append(item)
         calls = self._calls(item)
-        self._put(identity, PATCH, _ids(read_id(params["itemId"]), calls), calls, params)
+        self._put(identity, PATCH, _ids(item_id, calls), calls, params)
 
     def _is_asked(self, item: Event) -> bool:
-        """Whether a question was about an item."""
-        return any(one is item for one in self._asked)
+        """Return whether codex has already asked about an item."""
+        return any(asked is item for asked in self._asked)
 
     def _ask_server(self, identity: object, params: Event) -> None:
         """A call of a server's tool, or what a server itself wants to know: a form."""
@@ -394,8 +391,8 @@ class ThreadTranslator(Translator):
         self.turn.settle()
 
 
-# The HTTP status that codex's word for an error of the model's service stands for. codex gives a number only to errors
-# that it has no word for.
+# codex's names for errors of the model's service → the HTTP status that they mean. codex reports a number only for
+# errors without a name.
 ERROR_STATUSES = {
     "badRequest": 400,
     "contextWindowExceeded": 400,
@@ -414,7 +411,9 @@ def _read_error_info(info: object) -> tuple[str, int | None]:
         kind, details = next(iter(info.items()), ("", None))
         status = details.get("httpStatusCode") if isinstance(details, dict) else None
         return str(kind), status if isinstance(status, int) else ERROR_STATUSES.get(str(kind))
-    return (info, ERROR_STATUSES.get(info)) if isinstance(info, str) else ("", None)
+    if isinstance(info, str):
+        return info, ERROR_STATUSES.get(info)
+    return "", None
 
 
 STATUSES = {"completed": "completed", "inProgress": "in_progress"}

@@ -2,7 +2,7 @@
 
 With --stream-partial-output it says every segment again whole at four places; `pending` holds what was said since the
 last of them, and a line that equals it waits for the next event, which tells a flush from a real delta. Some builds
-repeat a segment only after the tool call that ends it has started: `unrepeated` holds such a segment.
+repeat a segment only after the tool call that ends it has started: `unrepeated` holds a segment until then.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ class CursorTranslator(Translator):
         super().__init__(turn, partial=partial)
         self._pending: list[str] = []
         self._length = 0
-        self._fragments = 0  # of the pending text
+        self._fragment_count = 0  # fragments of the pending text
         self._unrepeated = ""
         self._unrepeated_length = 0
-        self._unrepeated_is_streamed = False  # it came in several fragments
+        self._unrepeated_is_streamed = False  # the segment came in several fragments
         self._held: str | None = None
         self._said = 0
         self._plan: dict[str, Any] | None = None
@@ -98,13 +98,13 @@ class CursorTranslator(Translator):
         self.turn.block_end()
 
     def _without_repetition(self, text: str, *, from_model: bool) -> str:
-        """Return what is new of a whole segment that comes after the event which ended the segment.
+        """Return the new part of a complete segment that is repeated after the event that ended it.
 
-        A line without the id of a model call may be another reply of the same words, unless the segment was streamed.
+        A line without the id of a model call may be another reply with the same text, unless the segment was streamed.
         """
         pending = "".join(self._pending)
-        repeats = bool(self._unrepeated) and text.startswith(self._unrepeated)
-        if not repeats or (pending and text.startswith(pending)):
+        is_repetition = bool(self._unrepeated) and text.startswith(self._unrepeated)
+        if not is_repetition or (pending and text.startswith(pending)):
             return text
         if not (from_model or self._unrepeated_is_streamed):
             return text
@@ -112,16 +112,17 @@ class CursorTranslator(Translator):
         return text[self._unrepeated_length :]
 
     def _end_segment(self) -> None:
-        """Another event ends the segment; it may be repeated later."""
+        """End the segment because of another event. The segment may be repeated later."""
         if self._pending:
-            self._unrepeated, self._unrepeated_length = "".join(self._pending), self._length
-            self._unrepeated_is_streamed = self._fragments > 1
+            self._unrepeated = "".join(self._pending)
+            self._unrepeated_length = self._length
+            self._unrepeated_is_streamed = self._fragment_count > 1
         self._flushed()
 
     def _say(self, text: str) -> None:
         if self._length < PENDING_CHARACTERS:
             self._pending.append(text)
-        self._fragments += 1
+        self._fragment_count += 1
         self._length += len(text)
         self._said += len(text)
         self.turn.text(text)
@@ -129,7 +130,7 @@ class CursorTranslator(Translator):
     def _flushed(self) -> None:
         if self._pending:
             self._pending.clear()
-            self._length = self._fragments = 0
+            self._length = self._fragment_count = 0
 
     def on_tool_call(self, event: Event) -> None:
         self._end_segment()

@@ -118,7 +118,7 @@ _FINE = ("success", "approved")
 
 
 def outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
-    """A call's result: its text or its blocks of MCP, whether it failed, whether it was refused."""
+    """Return a call's result: its text or MCP blocks, whether it failed, and whether it was refused."""
     key, body = "success", result.get("success") or {}
     for name_of, found in result.items():
         if isinstance(found, dict):
@@ -126,7 +126,7 @@ def outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
             break
     refused = key in ("rejected", "permissionDenied")
     if key in _FINE:
-        return _content(name, body), bool(body.get("isError") or body.get("exitCode")), False
+        return _read_content(name, body), bool(body.get("isError") or body.get("exitCode")), False
     if key == "failure":
         return _shell(body), True, False
     if key == "timeout":
@@ -145,11 +145,11 @@ def _shell(body: dict[str, Any]) -> str:
     return text or (f"Exit code {body['exitCode']}" if body.get("exitCode") else "")
 
 
-def _content(name: str, body: dict[str, Any]) -> object:
-    """Return what a successful call returned: a text, or blocks of MCP if an image or another file is among them."""
+def _read_content(name: str, body: dict[str, Any]) -> object:
+    """Return the content of a successful call: a text, or MCP blocks if the content includes an image or a file."""
     parts = body.get("content")
     if isinstance(parts, list):
-        blocks = [_block(part) for part in parts]
+        blocks = [_convert_part(part) for part in parts]
         if not all(block["type"] == "text" for block in blocks):
             return blocks
     if name == "Read" and isinstance(body.get("data"), str):
@@ -157,8 +157,8 @@ def _content(name: str, body: dict[str, Any]) -> object:
     return _text(name, body)
 
 
-def _block(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of an MCP result as MCP has it: cursor writes `{"image": {…}}` for `{"type": "image", …}`."""
+def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of an MCP result as an MCP block: cursor writes `{"image": {…}}` for `{"type": "image", …}`."""
     kind = next(iter(part), "text")
     content = part.get(kind)
     if kind == "resource" or not isinstance(content, dict):

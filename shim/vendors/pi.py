@@ -41,9 +41,8 @@ TOOLS = {
 }
 BUILT_IN = ("read", "bash", "edit", "write")  # on without being asked for; grep, find and ls are not
 ALL = (*BUILT_IN, "grep", "find", "ls")
-# Its help says since 1.0.4 that `--tools` keeps the tools of its MCP servers, unless it names one of them, and that
-# `--no-mcp` takes them away. This tool does not exist; it is for a pi whose help was not read in time, and means
-# nothing to an older one.
+# Since 1.0.4, `--tools` keeps the tools of pi's MCP servers unless it names one of them, and `--no-mcp` removes them.
+# This tool does not exist. It is named if pi's help could not be read in time; older versions ignore it.
 NO_MCP_TOOL = "mcp__claude-shim__none"
 EFFORTS = LEVELS[:-1]  # 0.73 does not know the highest
 
@@ -130,17 +129,19 @@ def selection(request: Request) -> list[str]:
             arguments = ["--no-mcp"]
         else:
             names, limited = [*names, NO_MCP_TOOL], True
+    if limited and names:
+        return [*arguments, "--tools", ",".join(names)]
     if limited:
-        return [*arguments, "--tools", ",".join(names)] if names else [*arguments, "--no-tools"]
+        return [*arguments, "--no-tools"]
     if needs_tools_back(request):
         return [*arguments, "--tools", ",".join(f"+{name}" for name in BUILT_IN)]
     return arguments
 
 
 def hides_mcp_tools(request: Request) -> bool:
-    """Return whether pi may have none of the tools of its own MCP servers.
+    """Return whether the tools of pi's own MCP servers must be removed.
 
-    Nobody can be asked about them in one-shot mode, and only the default mode and bypassPermissions run them unasked.
+    In one-shot mode there are no permission prompts, and only default and bypassPermissions run them without one.
     """
     if request.listens:
         return False
@@ -149,10 +150,10 @@ def hides_mcp_tools(request: Request) -> bool:
 
 
 def needs_tools_back(request: Request) -> bool:
-    """Return whether a session that goes on gets pi's usual tools again.
+    """Return whether a resumed session gets pi's built-in tools again.
 
-    Since 1.3 a session keeps the tools of its last run, which may have been a plan. They are only given back where our
-    extension asks about each call, or nothing is asked: the user may have switched one off in pi's settings.
+    Since 1.3, a session keeps the tools of its last run, which may have been in plan mode. The tools are restored only
+    if our extension asks about each call, or in bypassPermissions: the user may have disabled a tool in pi's settings.
     """
     may_run = request.listens or request.permission_mode == BYPASS
     return may_run and bool(request.resume) and request.knows("+name")

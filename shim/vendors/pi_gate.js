@@ -49,7 +49,7 @@ function allowed(tool, said) {
   return LOOK.has(tool) || !isProtected(path.toLowerCase());
 }
 
-// Return whether a path in lower case has a name that makes programs run, or leads to the settings of claude-shim.
+// Return whether a lower-case path contains a name that makes programs run, or is in the settings folder of claude-shim.
 function isProtected(path) {
   return path.split(sep).some((name) => names.includes(name)) || paths.some((part) => `${path}/`.includes(part.toLowerCase()));
 }

@@ -34,7 +34,7 @@ UNREAD = (
 )
 WILL_RETRY = b'"willRetry":'  # at the end of an `agent_end`, said by versions since 0.75.4
 RESULT = b'{"type":"message_end","message":{"role":"toolResult"'
-RECEIVED = "Received arguments:\n"  # what the model sent stands after this
+RECEIVED = "Received arguments:\n"  # followed by the text that the model sent
 REPETITION = b',"partial":'  # cumulative generations: from here on the line says the message again
 LONG = 1024  # bytes of a line that are worth cutting it
 DIALOG = "extension_ui_request"
@@ -64,8 +64,8 @@ class PiTranslator(Translator):
         self._compaction_error = ""
         self._last: dict[str, Any] | None = None
         self._begun = self._handled = False
-        self._malformed: dict[str, str] = {}  # ids of calls → what the model sent in the place of arguments
-        self._executed: dict[str, int] = {}  # ids of calls → results whose message has not come
+        self._malformed: dict[str, str] = {}  # id of a call → the text that the model sent instead of JSON arguments
+        self._executed: dict[str, int] = {}  # id of a call → number of results whose message has not come yet
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
@@ -257,18 +257,20 @@ class PiTranslator(Translator):
     # -- tools --------------------------------------------------------------------------------------------
 
     def _call(self, call: dict[str, Any], source: str) -> None:
-        """Announce a call: pi names each in its reply, and again when it runs."""
-        name, arguments = translate(TOOLS, call["name"], self._arguments(call))
+        """Announce a call. pi reports each call in its reply, and again when the call runs."""
+        name, arguments = translate(TOOLS, call["name"], self._read_arguments(call))
         if call["name"] in TOOLS:
             arguments = absolute(arguments, self._cwd)
         self.turn.tool_use(call.get("id"), name, arguments, source=source)
 
-    def _arguments(self, call: dict[str, Any]) -> object:
-        """Return a call's arguments. For arguments that are not JSON pi (since 1.6) has `{}` and says why.
+    def _read_arguments(self, call: dict[str, Any]) -> object:
+        """Return a call's arguments, or the model's text if its arguments are not JSON.
 
-        What the model sent is in the reason only, and nowhere when the call "runs", which is an error at once.
+        For such arguments pi (since 1.6) has `{}` and `argumentsError`, which contains the model's text. The event of
+        the call's run, which fails at once, does not repeat it.
         """
-        identity, reason = read_id(call.get("id")), call.get("argumentsError")
+        identity = read_id(call.get("id"))
+        reason = call.get("argumentsError")
         if isinstance(reason, str) and not call.get("arguments"):
             if len(self._malformed) < OPEN_CALLS:
                 self._malformed[identity] = reason.partition(RECEIVED)[2] or reason
@@ -291,7 +293,7 @@ class PiTranslator(Translator):
         self._result((event.get("result") or {}) | event)
 
     def _result_message(self, message: dict[str, Any]) -> None:
-        """A result that is said again: a second one with its id belongs to another call."""
+        """Ignore a message that repeats a result, and write any other: it belongs to another call with the same id."""
         call = read_id(message.get("toolCallId"))
         if self._executed.get(call):
             self._executed[call] -= 1
@@ -299,13 +301,15 @@ class PiTranslator(Translator):
             self._result(message)
 
     def _result(self, result: dict[str, Any]) -> None:
-        turn, call, own = self.turn, read_id(result.get("toolCallId")), result.get("toolName")
-        name = translate(TOOLS, own, {})[0] if isinstance(own, str) else None
-        returned = content(result.get("content")), bool(result.get("isError"))
+        turn, call = self.turn, read_id(result.get("toolCallId"))
+        tool = result.get("toolName")
+        name = translate(TOOLS, tool, {})[0] if isinstance(tool, str) else None
+        blocks = content(result.get("content"))
+        is_error = bool(result.get("isError"))
         if turn.find_call(call, name) is not None:
-            turn.tool_result(call, *returned, name)
+            turn.tool_result(call, blocks, is_error, name)
         elif not turn.conversation.knows(call):
-            turn.tool_result(call, *returned)
+            turn.tool_result(call, blocks, is_error)
 
     # -- compaction ---------------------------------------------------------------------------------------
 
@@ -370,7 +374,7 @@ def counted_usage(counted: object) -> Usage:
 
 
 def content(blocks: object) -> object:
-    """Return the content of a tool result: texts as a text, other blocks as pi has them, which is as MCP has them."""
+    """Return the content of a tool result: only texts as one text, other blocks unchanged, because they are MCP's."""
     if not isinstance(blocks, list):
         return blocks if isinstance(blocks, str) else ""
     if all(isinstance(block, dict) and block.get("type") == "text" for block in blocks):

@@ -91,7 +91,7 @@ class Parts:
             begun, part = part, None
         if part is None and len(self._by_index) < CALLS:
             part = self._by_index[key] = Part()
-            if begun is not None and not function.get("name"):  # the piece that began it could not be told apart
+            if begun is not None and not function.get("name"):  # its first piece was added to the call before it
                 part.identity, part.name = begun.identity, begun.name
         return part
 
@@ -123,7 +123,7 @@ class CallsTranslator(Translator):
         self._reason: str | None = None
         self._parts = Parts()
         self._owed: dict[str, list[bool]] = {}
-        self._displayed: dict[str, int] = {}  # ids of calls → results that a display showed and no message has repeated
+        self._displayed: dict[str, int] = {}  # id of a call → number of displayed results without a message yet
 
     def begin(self, turn: Turn) -> None:
         super().begin(turn)
@@ -155,7 +155,7 @@ class CallsTranslator(Translator):
     def _returned(self, message: dict[str, Any]) -> None:
         """Row 4: a message of the tool's; a display may have said the same before."""
         call, turn = self._identity(message.get("tool_call_id")), self.turn
-        if self._displayed.get(call):  # another open call may have its id
+        if self._displayed.get(call):  # this message repeats a displayed result; another open call may have its id
             self._displayed[call] -= 1
         elif call in turn.open or not turn.conversation.knows(call):
             self._go_on()
@@ -204,7 +204,7 @@ class CallsTranslator(Translator):
             self._owed.setdefault(call, []).append(failed)
 
     def _take_owed(self, call: str, *, default: bool) -> bool:
-        """Return whether a call has failed whose display showed nothing."""
+        """Return whether the first call with this id failed, according to a display without content."""
         owed = self._owed.get(call)
         return owed.pop(0) if owed else default
 
