@@ -97,7 +97,7 @@ class Start:
         self._shown = shown
         self._hear = hear
         self._asked: Asked | None = None
-        self._ruled = False  # rules say more than the mode, so a child that asks is wanted
+        self._has_rules = False  # rules restrict more than the mode, so the child should ask
         self.recorder: Recorder | None = None
         self.environment: Mapping[str, str] = os.environ
         self.cwd = working_directory()
@@ -132,7 +132,7 @@ class Start:
             else self._stand_in(self._played, invocation)
         )
         named = self.vendor.name
-        self.vendor = self._installed(self.vendor, self.environment)
+        self.vendor = self._find_installed(self.vendor, self.environment)
         partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams
         invocation = invocation.with_flags(model=self.listing.model(named, self.choice.model), partial=partial)
         self._servers: Mapping[str, Any] = {}
@@ -195,10 +195,10 @@ class Start:
             raise
 
     def plan(self, *, allow_mode_change: bool = False) -> "tuple[Launcher, Plan]":
-        """The first child, which is not started, and what would start it. ShimError where no turn can begin.
+        """Return the launcher of the first child and what would start it. Raise ShimError if no turn can begin.
 
-        With `allow_mode_change` a mode that the vendor lacks is no reason to refuse: the frontend can choose another
-        one before its first message.
+        With `allow_mode_change`, a mode that the vendor lacks is accepted: the frontend can choose another mode before
+        its first message.
         """
         launcher, streams = self._prepared(), self.invocation.streams.input_format == "stream-json"
         stays = self._listens(self.vendor) if streams or self._questions(launcher.policy.ruled) else False
@@ -226,13 +226,13 @@ class Start:
         return launcher
 
     def _load_resumed_uuids(self) -> list[str]:
-        """Return the ids of the messages of the session that is resumed; none if it has no transcript."""
+        """Return the message ids of the resumed session, or [] if it has no transcript."""
         from shim.channels.transcript import read_message_uuids
 
         return read_message_uuids(self._resumed_transcript())
 
     def _resumed_transcript(self) -> str:
-        """Return the path of the transcript of the session that is resumed, or ""."""
+        """Return the path of the resumed session's transcript, or ""."""
         from shim.channels.transcript import Transcript
 
         if self.resumed is None:
@@ -252,11 +252,12 @@ class Start:
         signals.check()
         return self._serve(run)
 
-    def _installed(self, vendor: "Vendor", environment: Mapping[str, str]) -> "Vendor":
-        """The vendor whose program is installed, where two vendors have programs of one name."""
-        own = self.settings.of(vendor.name)
-        flat, remembered = self.listing.translated, self._launches.remembers_only
-        return find_installed_vendor(vendor, own, environment, self.cwd, flat=flat, remembered=remembered)
+    def _find_installed(self, vendor: "Vendor", environment: Mapping[str, str]) -> "Vendor":
+        """Return the vendor whose program is installed, if two vendors have programs of the same name."""
+        settings = self.settings.of(vendor.name)
+        flat = self.listing.translated
+        remembered = self._launches.remembers_only
+        return find_installed_vendor(vendor, settings, environment, self.cwd, flat=flat, remembered=remembered)
 
     def _driven(self, vendor: "Vendor", environment: Mapping[str, str] | None = None) -> "Vendor":
         return driven(vendor, self.invocation, self.settings, environment or self.environment, self.cwd).vendor
@@ -296,7 +297,7 @@ class Start:
         from shim.conversation.fallback.candidates import Candidate
 
         environment = self.listing.environment(name)
-        vendor = self._driven(self._installed(find(name, flat=True), environment), environment=environment)
+        vendor = self._driven(self._find_installed(find(name, flat=True), environment), environment=environment)
         launcher = first.another(vendor, self.listing.environment(name))
         try:
             self.listing.interactive(vendor)
@@ -314,7 +315,7 @@ class Start:
                 return run.pass_through()
             return run.conversation()
         if self._questions(run.ruled):
-            # stdin brings the answers where the frontend can see the prompts; else it is a part of the message
+            # stdin carries the answers if the frontend can see the prompts; otherwise it is a part of the message
             answers = bool(self.invocation.prompt) and prompts(self.invocation)
             message = self.invocation.prompt if answers else self._prompt()
             return run.conversation(message, answers=answers)
@@ -358,7 +359,7 @@ class Start:
             flat=self.listing.translated,
             settled=self.settled,
         )
-        self._ruled = setup.policy().ruled
+        self._has_rules = setup.policy().ruled
         facts = session_facts(
             self.invocation,
             serving(vendor, name=name, listens=self._listens(vendor)),
@@ -404,7 +405,7 @@ class Start:
         """Whether one child serves the conversation: the vendor can, and the settings do not say otherwise."""
         driver = self.settings.of(vendor.name).driver or config.TWO_WAY
         edits = self.mode == "acceptEdits" and vendor.judged(self.mode)  # only its questions keep them in the folder
-        wanted = self._asked is None or self._asked.listens or edits or self._ruled
+        wanted = self._asked is None or self._asked.listens or edits or self._has_rules
         return vendor.program.stays or (wanted and bool(vendor.speaks) and driver == config.TWO_WAY)
 
     def _transcript(self) -> bool:

@@ -90,8 +90,8 @@ def mode_of(invocation: Invocation) -> str:
 def can_change_mode(invocation: Invocation) -> bool:
     """Return whether the frontend can choose another permission mode before its first message.
 
-    claude-agent-acp starts every session with `--permission-mode=auto`, learns from the answer to `initialize` that the
-    vendor has no such mode, and asks for `default`. The first turn refuses a mode that the vendor still lacks.
+    claude-agent-acp starts every session with `--permission-mode=auto`. It learns from the answer to `initialize` that
+    the vendor does not have this mode, and sets `default`. If the mode is not changed, the first turn refuses it.
     """
     return invocation.streams.input_format == "stream-json"
 
@@ -174,11 +174,16 @@ def going_on(
         return None, None
     from shim.state import store
 
-    found = (named, store.look_up(named, environment)) if named else store.last(cwd, environment, vendor)
-    if found is None:
+    if named:
+        session = store.look_up(named, environment)
+        if session is None:
+            return named, None
+        return session.shown or named, session
+    last = store.last(cwd, environment, vendor)
+    if last is None:
         return None, None
-    session_id, session = found
-    return (session.shown or session_id, session) if session is not None else found
+    session_id, session = last
+    return session.shown or session_id, session
 
 
 def check_session(
@@ -210,15 +215,15 @@ def check_session(
 
 
 def _replaces_itself(session: SessionFlags) -> bool:
-    """Return whether a copy of a session gets the id of the session: from then on the id means the copy."""
+    """Return whether a fork gets the id of the original session: the id then belongs to the fork."""
     return session.fork_session and parse_uuid(session.session_id or "") == parse_uuid(session.resume or "")
 
 
 def check_resume_point(session: SessionFlags, vendor: Vendor, load_uuids: Callable[[], list[str]]) -> None:
-    """Refuse to resume a session at another message than its last one.
+    """Raise FrontendError if a session is to be resumed at another message than its last one.
 
-    No vendor but the real claude can leave out what came after a message. `load_uuids` returns the ids of the messages
-    in the session's transcript, in their order.
+    Only the real claude can drop the later messages of a session. `load_uuids` returns the message ids in the session's
+    transcript, in order.
     """
     if session.resume_session_at is None:
         return
@@ -230,8 +235,9 @@ def check_resume_point(session: SessionFlags, vendor: Vendor, load_uuids: Callab
     uuids = load_uuids()
     if not uuids:
         raise FrontendError(
-            f"--resume-session-at is refused: there is no transcript of the session, and {vendor.name} resumes its end",
-            hint="resume without it, and keep transcripts = true in config.toml",
+            f"--resume-session-at is refused: the session has no transcript, so it is not known whether the message is "
+            f"its last one, and {vendor.name} can only resume the end of a session",
+            hint="resume without it, and set transcripts = true in config.toml",
         )
     if session.resume_session_at not in uuids:
         raise UnknownMessageError(session.resume_session_at)

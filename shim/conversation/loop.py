@@ -14,7 +14,7 @@ from shim.core.errors import MachineError
 if TYPE_CHECKING:
     from shim.recording.recorder import Recorder
 
-PRELOAD_SECONDS = 5.0  # until more modules are imported; most runs are over by then, and need none of them
+PRELOAD_SECONDS = 5.0  # most runs end earlier, and do not need the modules that are imported then
 LAST_WORDS_SECONDS = 0.2  # for writing the result of a turn that a SIGTERM ended (surface page)
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -78,7 +78,7 @@ class Loop:
         self._working.cancel()
 
     async def _preload(self) -> None:
-        """Import what a long conversation may need, before an upgrade takes the files away."""
+        """Import what a long conversation may need, before an upgrade replaces the files."""
         await anyio.sleep(PRELOAD_SECONDS)
         try:
             from shim.conversation.preload import preload_slowly

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # nor an interrupt is heard. A frontend that writes a few messages ahead never comes there.
 QUEUE_MESSAGES = 64  # from here on their bytes count too
 MOST_MESSAGES = 10_000
-PROMPT_HOOK_SECONDS = 60.0  # the real claude waits as long for a hook; then the message is sent
-MAX_CONTEXT_BYTES = INBOUND_BYTES  # of messages that wait for the next one: as much as one message may have
+PROMPT_HOOK_SECONDS = 60.0  # the real claude waits for a hook as long; then the message is sent
+MAX_CONTEXT_BYTES = INBOUND_BYTES  # messages that wait for the next message may be as large as one message
 
 
 class MessageLoop(Loop):
@@ -67,9 +67,9 @@ class MessageLoop(Loop):
         self._running = False
         self._number = 0  # of the turn that runs, or ran last
         self._taking = False  # a message was taken whose turn has not begun
-        self._context = deque[Message]()  # messages that were not sent yet: the next one takes them along
-        self._asking_hooks = False  # hooks are asked about the message whose turn begins
-        self._stopped_early = False  # an interrupt came while they were asked
+        self._context = deque[Message]()  # messages that are sent together with the next message
+        self._asking_hooks = False  # UserPromptSubmit hooks have not answered yet
+        self._stopped_early = False  # an interrupt came before they answered
 
     async def _work(self, tasks: TaskGroup) -> int:
         """Run the turns, then make sure that the child is gone, whatever ended them; our exit status."""
@@ -138,7 +138,7 @@ class MessageLoop(Loop):
             self._driver.reap()
 
     async def _ask_prompt_hooks(self) -> "PromptRefusal | None":
-        """Wait for the answers of the frontend's UserPromptSubmit hooks, and return a refusal among them."""
+        """Wait until the frontend's UserPromptSubmit hooks have answered. Return the first refusal, or None."""
         self._stopped_early = False
         control = self._control
         if control is None or not control.is_asking_prompt_hooks:
@@ -151,7 +151,7 @@ class MessageLoop(Loop):
         return control.take_prompt_refusal()
 
     def _keep_as_context(self, message: Message) -> None:
-        """Keep a message for the next one that a model answers. The oldest are dropped beyond a bound."""
+        """Keep a message until the next message is sent. Beyond a bound the oldest are dropped."""
         self._context.append(message)
         dropped = 0
         while sum(kept.size for kept in self._context) > MAX_CONTEXT_BYTES and len(self._context) > 1:
@@ -159,7 +159,8 @@ class MessageLoop(Loop):
             dropped += 1
         if dropped:
             tell(
-                f"dropped {dropped} messages with shouldQuery false: they were larger than {MAX_CONTEXT_BYTES} bytes\n"
+                f"dropped the {dropped} oldest messages with `shouldQuery: false`: all of them together were larger "
+                f"than {MAX_CONTEXT_BYTES} bytes\n"
             )
 
     def _record_result(self, pump: Pump) -> None:

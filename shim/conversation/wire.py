@@ -193,7 +193,8 @@ class Run:
             return YumeControl(facts, fresh_uuid, now, pen, unattended=self._launcher.vendor.unattended)
         from shim.core.claude.control import Control
 
-        control, session = Control(facts, fresh_uuid, now), self._invocation.session
+        control = Control(facts, fresh_uuid, now)
+        session = self._invocation.session
         if self._keeps and (session.resume or session.continue_last) and not session.fork_session:
             control.load_taken = self._load_taken
         return control

@@ -86,10 +86,10 @@ class ModeError(FrontendError):
 
 
 class PromiseError(ModeError):
-    """The installed version of the vendor's program does not give a promise that the turn needs."""
+    """A turn needs a promise that does not hold for the installed version of the vendor's program."""
 
     def __init__(self, message: str, hint: str, distrust: str) -> None:
-        """`distrust` says why no promise holds for that version."""
+        """Store the error. `distrust` is the reason why the promises do not hold for this version."""
         super().__init__(message, hint)
         self.distrust = distrust
 
@@ -129,7 +129,7 @@ class UnknownSessionError(FrontendError):
 
 
 class UnknownMessageError(UnknownSessionError):
-    """A session was to be resumed at a message that it does not have. The text is Claude's."""
+    """The session does not have the message of `--resume-session-at`. The text is the real claude's."""
 
     def __init__(self, uuid: str) -> None:
         FrontendError.__init__(self, f"No message found with message.uuid of: {printable(uuid)}")

@@ -41,7 +41,7 @@ def cast_paths(given: Iterable[str]) -> Iterator[str]:
 def is_cast(entry: "os.DirEntry[str]") -> bool:
     """Return whether an entry of a folder is a file with the suffix of recordings.
 
-    An entry that cannot be looked at, such as a link to itself, is named on stderr and left out.
+    An entry that cannot be read, such as a link to itself, is reported on stderr and left out.
     """
     if not entry.name.endswith(SUFFIX):
         return False

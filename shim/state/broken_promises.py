@@ -1,4 +1,4 @@
-"""Versions of programs that ran a call which had been denied: one small file for each, until `shim doctor` is run."""
+"""Stores which versions of programs ran a denied call: one small file for each, until `shim doctor` is run."""
 
 import os
 import time
@@ -9,14 +9,14 @@ from shim.state.config import state_directory
 from shim.state.files import read_file, remove, usable, write_file
 
 FOLDER = "promises"
-RECORD_BYTES = 4096  # of one file; a name of a tool has 200 characters at most
-NAME_CHARACTERS = 100  # of a file's name
-TOOL_CHARACTERS = 200
+MAX_RECORD_BYTES = 4096  # a name of a tool has 200 characters at most
+MAX_FILE_NAME_CHARS = 100
+MAX_TOOL_CHARS = 200
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-")
 
 
 class BrokenPromise(NamedTuple):
-    """A version of a vendor's program ("" if it is not known), and the tool whose denied call it ran."""
+    """A version of a vendor's program that ran a denied call. The version is "" if it is not known."""
 
     vendor: str
     version: str
@@ -24,15 +24,15 @@ class BrokenPromise(NamedTuple):
 
 
 def record_broken_promise(promise: BrokenPromise, environment: Mapping[str, str]) -> bool:
-    """Keep that a version ran a denied call; return False if it cannot be kept."""
+    """Store that a version ran a denied call. Return False if it cannot be stored."""
     from shim.core.reading.json_text import dump
 
-    record = {**promise._asdict(), "tool": promise.tool[:TOOL_CHARACTERS], "time": time.time()}
+    record = {**promise._asdict(), "tool": promise.tool[:MAX_TOOL_CHARS], "time": time.time()}
     return write_file(_folder(environment), _name(promise.vendor, promise.version), dump(record))
 
 
 def find_broken_promise(vendor: str, version: str | None, environment: Mapping[str, str]) -> BrokenPromise | None:
-    """Return what is kept about a version; None if nothing is. A file that cannot be read counts."""
+    """Return the record of a version, or None. A file that cannot be read counts as a record."""
     name = _name(vendor, version or "")
     if not os.path.lexists(os.path.join(_folder(environment), name)):
         return None
@@ -40,7 +40,7 @@ def find_broken_promise(vendor: str, version: str | None, environment: Mapping[s
 
 
 def clear_broken_promises(vendor: str, environment: Mapping[str, str]) -> list[BrokenPromise]:
-    """Trust all versions of a vendor again; return what was kept about them."""
+    """Remove and return the records of all versions of a vendor, so that they are trusted again."""
     folder, prefix = _folder(environment), f"{vendor}@"
     if not os.path.isdir(folder) or not usable(folder):
         return []
@@ -59,15 +59,16 @@ def _folder(environment: Mapping[str, str]) -> str:
 
 def _name(vendor: str, version: str) -> str:
     plain = "".join(character if character in _PLAIN else "_" for character in version)
-    return f"{vendor}@{plain}"[:NAME_CHARACTERS]
+    return f"{vendor}@{plain}"[:MAX_FILE_NAME_CHARS]
 
 
 def _read(vendor: str, version: str, name: str, environment: Mapping[str, str]) -> BrokenPromise:
     import orjson
 
     try:
-        record = orjson.loads(read_file(_folder(environment), name, RECORD_BYTES) or b"{}")
+        record = orjson.loads(read_file(_folder(environment), name, MAX_RECORD_BYTES) or b"{}")
     except orjson.JSONDecodeError:
         record = {}
-    record = record if isinstance(record, dict) else {}
+    if not isinstance(record, dict):
+        record = {}
     return BrokenPromise(vendor, str(record.get("version") or version), str(record.get("tool") or "a tool"))

@@ -35,14 +35,14 @@ from shim.state.settings_file import (
 )
 
 RECORD_BYTES, LEAST_RECORD_BYTES = 10**9, 10_000  # of a cast: a day of a chatty vendor; less holds no turn
-TWINS = {"kimi": "kimi-code"}  # vendors with programs of one name; the settings of the first hold for the second
+TWINS = {"kimi": "kimi-code"}  # vendors whose programs have the same name; they share the settings of the first
 REPLACED = "claude"  # the vendor whose program another program may keep for itself
 
 
 class VendorSettings(NamedTuple):
     """`[vendors.X]`: where its program is, what is added to its launch, which dialect it speaks.
 
-    `trust_version`: the promises of its profile hold for any version of the program.
+    `trust_version`: the promises of the vendor's profile are assumed to hold for any version of the program.
     """
 
     bin: str | None = None
@@ -255,7 +255,7 @@ def load(invocation: Invocation, environment: Mapping[str, str], installed: Mapp
 
 
 def _share_settings(vendors: Mapping[str, VendorSettings]) -> Mapping[str, VendorSettings]:
-    """The tables of vendors, where a vendor without one has that of the vendor whose program has the same name."""
+    """Return the tables of vendors. A twin without a table gets the table of the vendor with the same program name."""
     shared = {twin: vendors[name] for name, twin in TWINS.items() if name in vendors}
     return {**shared, **vendors}
 

@@ -81,9 +81,9 @@ def explain_not_kept(path: str) -> str:
 
 
 def find_fault(path: str) -> tuple[str, OSError | None]:
-    """Return the folder that has to be changed, `path` or the state directory above it.
+    """Return the folder that has to be changed (`path` or the state directory above it), and the error.
 
-    The error is why it cannot be made; None if it is there, and others may enter it.
+    The error is why the folder cannot be created. It is None if the folder exists, but is not private.
     """
     for folder in (os.path.dirname(path), path):
         try:
@@ -139,7 +139,7 @@ def replace(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
 
 
 def overwrite(path: str, data: bytes) -> None:
-    """Write over the bytes of a file, in the blocks that it has. Others may read half of it meanwhile."""
+    """Overwrite a file in place, without a new file. A reader may see a part of the new content meanwhile."""
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         write_all(descriptor, data)

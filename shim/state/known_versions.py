@@ -1,6 +1,6 @@
-"""The version that each state of a program named when it was asked: one small file for each program.
+"""Stores the version that a program printed, until the program's file changes: one small file for each program.
 
-It is read before a child is started, so this module imports nothing that a turn does not need.
+The file is read before a child is started, so this module imports nothing that a turn does not need.
 """
 
 import os
@@ -12,19 +12,19 @@ from shim.state.config import state_directory
 from shim.state.files import by_age, read_file, remove, write_file
 
 FOLDER = "versions"
-VERSIONS_KEPT = 200  # programs, those that were asked last
-RECORD_BYTES = 64 * 1024  # a key has the words of a launcher and a pattern of a profile
+MAX_VERSIONS = 200  # programs whose version is stored; the oldest files are removed
+MAX_RECORD_BYTES = 64 * 1024  # a key contains the words of a launcher and a pattern of a profile
 
 
 def find_known_version(how: VersionProbe, command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """Return the version that this state of the program named before; None if it is not known."""
+    """Return the stored version of a program, or None if it is not known or the program has changed."""
     key = _key(how, command)
     if not key:
         return None
     folder, name = _folder(environment), _name(key)
     if not os.path.lexists(os.path.join(folder, name)):
         return None
-    data = read_file(folder, name, RECORD_BYTES) or b""
+    data = read_file(folder, name, MAX_RECORD_BYTES) or b""
     stored, _, version = data.decode("utf-8", "surrogateescape").rpartition("\n")
     return version if stored == key and version else None
 
@@ -32,14 +32,14 @@ def find_known_version(how: VersionProbe, command: Sequence[str], environment: M
 def remember_version(
     how: VersionProbe, command: Sequence[str], environment: Mapping[str, str], version: str | None
 ) -> None:
-    """Keep the version that a program named; None forgets the one before."""
+    """Store the version that a program printed, or remove the stored version if `version` is None."""
     key = _key(how, command)
     if not key:
         return
     folder, name = _folder(environment), _name(key)
     if version:
         write_file(folder, name, f"{key}\n{version}".encode("utf-8", "surrogateescape"))
-        for _, path in by_age(folder)[:-VERSIONS_KEPT]:
+        for _, path in by_age(folder)[:-MAX_VERSIONS]:
             remove(path)
     else:
         remove(os.path.join(folder, name))
@@ -50,12 +50,15 @@ def _folder(environment: Mapping[str, str]) -> str:
 
 
 def _name(key: str) -> str:
-    """The name of a program's file: the same for all its states, so that an update replaces the file."""
+    """Return the name of a program's file, which stays the same after an update of the program."""
     return f"{crc32(key.rpartition(chr(0))[0].encode('utf-8', 'surrogateescape')):08x}"
 
 
 def _key(how: VersionProbe, command: Sequence[str]) -> str:
-    """The question, the program, and its state after the last NUL; "" if there is no such program."""
+    """Return what identifies the command, its arguments and, after the last NUL, the state of the program's file.
+
+    Return "" if the program does not exist.
+    """
     program = command[-1]
     try:
         status = os.stat(program)

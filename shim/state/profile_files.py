@@ -31,11 +31,11 @@ def vendor(name: str, place: str, environment: Mapping[str, str], trace: "Trace 
     return files.vendor(name, place, lambda one: _file(one, environment), vendors.PROFILES, trace)
 
 
-_bundled: dict[str, File] = {}  # by the name of their files, once `load_bundled` has read them
+_bundled: dict[str, File] = {}  # file name → bundled profile; empty until `load_bundled` is called
 
 
 def load_bundled(environment: Mapping[str, str]) -> None:
-    """Read all bundled profiles, and keep them: this process may outlive the files of its package."""
+    """Load all bundled profiles into memory, because an upgrade may replace the files of the package."""
     for place in map(vendors.VENDORS.__getitem__, vendors.PROFILES):
         _bundled[place] = _file(place, environment)
 

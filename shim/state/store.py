@@ -32,7 +32,7 @@ class Session(NamedTuple):
 
     `vendor_session` is "" where the vendor kept nothing of it yet: it goes on as a new one. `used` is all that it had
     used, where the vendor counts that and not each turn. `created` and `updated` are seconds since 1970; `updated` is 0
-    before it is kept. `shown` is Claude's id as the frontend spelled it, "" for lower case.
+    before it is kept. `shown` is Claude's id as the frontend spelled it, or "" if it is in lower case.
     """
 
     vendor: str

@@ -51,7 +51,7 @@ class ChildPerConversation(SpeakingDriver):
                 await self._refuse(message, error)
                 return
         else:
-            try:  # another mode or another rule may need what this version does not keep
+            try:  # a changed mode or rule may need a promise that does not hold for this version
                 self.launcher.check_promises()
             except ShimError as error:
                 await self._refuse(message, error)
@@ -66,7 +66,7 @@ class ChildPerConversation(SpeakingDriver):
             return
         had_system_prompt = self.launcher.standing.prefixed
         await self._answer(child, pump, message)
-        if pump.turn.is_error:  # the model may have read nothing of the message
+        if pump.turn.is_error:  # the model may not have received the message and the system prompt in it
             self.launcher.standing.prefixed = had_system_prompt
         self._put_back(self._untaken(pump))
 
@@ -307,7 +307,7 @@ class ChildPerConversation(SpeakingDriver):
         if self.pump is not None and self._turning:
             try:
                 await self.give(*self.pump.write_arrived_call(tool, arguments))
-            except FrontendGoneError:  # the turn finds out too
+            except FrontendGoneError:  # the turn notices it, too
                 return Decision(False, message=CLOSED_STREAM)
         granted = self._calls.granted(tool, arguments)
         if granted is not None:
@@ -323,10 +323,14 @@ class ChildPerConversation(SpeakingDriver):
             self._calls.forget(request)
 
     def _find_open_call(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
-        """Return the id of the open call of a tool, preferably of one with these arguments."""
-        open_calls = () if self.pump is None else self.pump.turn.open.values()
-        calls = [(given == arguments, said_as) for said_as, name, given in open_calls if name == tool]
-        return next((call for is_same, call in calls if is_same), calls[0][1] if calls else None)
+        """Return the id of an open call of a tool, if possible of a call with these arguments, or None."""
+        if self.pump is None:
+            return None
+        calls = [call for call in self.pump.turn.open.values() if call[1] == tool]
+        for call_id, _, call_arguments in calls:
+            if call_arguments == arguments:
+                return call_id
+        return calls[0][0] if calls else None
 
     def _judged_later(self, permission: Permission) -> Decision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""

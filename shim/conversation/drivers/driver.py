@@ -49,7 +49,7 @@ class Driver(Protocol):
         """End the turn of a message that was interrupted before any child began to answer it."""
 
     async def settle_unsent(self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None) -> None:
-        """End the turn of a message that is not sent to the vendor with a good result, whose text is `text`."""
+        """End the turn of a message that is not sent to the vendor, with a successful result and `text`."""
 
     async def interrupt(self) -> None:
         """Stop the turn that runs; it ends with its result."""
@@ -277,7 +277,7 @@ class ChildDriver:
         await self._output.lines(said)
 
     async def settle_unsent(self, message: Message, text: str = "", notice: Mapping[str, Any] | None = None) -> None:
-        if self._child is not None and self.pump is not None:  # the child and what reads it stay for the next message
+        if self._child is not None and self.pump is not None:  # the child is kept for the next message
             pump = self.pump
             pump.begin(self.launcher.turns.terms())
             pump.answer(message, echo=self.launcher.turns.echo, hooks=False, takes=self._takes)

@@ -138,7 +138,7 @@ class Launcher:
         self.timeouts = {name: settings.timeout(name, vendor.name, vendor.timeouts) for name in TIMEOUTS}
         self.standing = Standing(setup, known)
         self.refusal: ShimError | None = None
-        self.forked_transcript = ""  # the path of the transcript that a forked session begins with
+        self.forked_transcript = ""  # path of the transcript of the session that was forked
         self.played: Callable[[], tuple[Tried, ...]] | None = None
         self.ahead: Started | None = None  # a child that was started before the loop, for its first message
         self.request = Request(setup.invocation, "")  # that the last child was started for
@@ -384,7 +384,7 @@ class Launcher:
         return self.setup.policy() if self.facts.policy is None else self.facts.policy
 
     def check_version(self) -> None:
-        """Look at the version of the installed program, which may have been updated since the last child."""
+        """Check the version of the installed program, which may have been updated since the last child."""
         standing, facts = self.standing, self.facts
         known, standing.version = standing.version, self.program.check_version()
         distrust = standing.version.distrust
@@ -404,9 +404,9 @@ class Launcher:
             check(self.vendor, self.policy, request, late=self.setup.own.late_denials)
 
     def check_promises(self, policy: "Policy | None" = None) -> None:
-        """Raise ModeError if a turn needs a promise that the installed version does not give.
+        """Raise ModeError if a turn needs a promise that does not hold for the installed version.
 
-        `policy` are other rules than those of now.
+        `policy` replaces the current rules.
         """
         facts, check = self.facts, self.standing.version
         if not check.distrust:
@@ -424,7 +424,7 @@ class Launcher:
             raise refuse_promise(self.vendor, promise, check)
 
     def report_broken_promise(self, tool: str) -> None:
-        """Withdraw the promises of the installed version: it ran a call of `tool` that was denied."""
+        """Record that the installed version ran a denied call of `tool`, so that it is not trusted any more."""
         from shim.state.broken_promises import BrokenPromise, record_broken_promise
 
         standing = self.standing

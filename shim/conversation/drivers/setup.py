@@ -166,10 +166,10 @@ class Standing:
             invocation = invocation.with_flags(session_id=None)
         elif told and not (self.resume or invocation.session.session_id or self.forks):
             invocation = invocation.with_flags(session_id=fresh)
-        if not vendor.passthrough and invocation.session.session_id:  # vendors compare ids as text
+        if not vendor.passthrough and invocation.session.session_id:  # vendors compare ids case-sensitively
             chosen: str | None = parse_uuid(invocation.session.session_id) or invocation.session.session_id
             if self.forks and chosen == parse_uuid(invocation.session.resume or ""):
-                chosen = None  # the vendor has a session of this id already, and gives the copy another one
+                chosen = None  # the vendor already has a session with this id, and creates another id for the copy
             invocation = invocation.with_flags(session_id=chosen)
         if vendor.sessions.given_id:
             self.given = invocation.session.session_id or (self.given if self.resume else None)

@@ -56,7 +56,7 @@ class SpeakingDriver(ChildDriver):
         messages = self._questions.messages
         while (message := next((one for one in messages if one.priority not in (NOW, LATER)), None)) is not None:
             child, pump, stopped = self._child, self.pump, self._interrupted or self._stalled
-            if not message.query:  # it waits for the next turn, and so does every message after it
+            if not message.query:  # this message and all later messages wait for the next turn
                 return
             if stopped or child is None or pump is None or not (self._turning and self._told and pump.steerable):
                 return

@@ -122,7 +122,7 @@ class Turns:
                 chosen_id=self._session_id(),
                 thread=NO_THREAD if standing.known is None else standing.known.thread,
                 servers=lambda: (facts.servers_listed(), facts.server_tools()),
-                server_names=lambda: self._server_names(policy),
+                server_names=lambda: self._list_server_names(policy),
             ),
             limits=LimitTerms(
                 max_turns=None if counts else invocation.limits.max_turns,
@@ -151,12 +151,12 @@ class Turns:
         )
 
     def _forwards_subagent_text(self) -> bool:
-        """Return whether the frontend wants texts of subagents. Yume's dialect has no word for that and wants all."""
-        is_asked = any(name == FORWARD_SUBAGENT_TEXT for name, _ in self._setup.invocation.leftovers.other)
-        return is_asked or self._facts.forwards_subagent_text or self._setup.dialect.asks_by_line
+        """Return whether the frontend wants texts of subagents. Yume has no flag for them and always gets them."""
+        has_flag = any(name == FORWARD_SUBAGENT_TEXT for name, _ in self._setup.invocation.leftovers.other)
+        return has_flag or self._facts.forwards_subagent_text or self._setup.dialect.asks_by_line
 
-    def _server_names(self, policy: "Policy") -> list[str]:
-        """Return the names of the MCP servers of the frontend, of the rules, and of the vendor's own settings files."""
+    def _list_server_names(self, policy: "Policy") -> list[str]:
+        """Return the names of MCP servers in the frontend's configuration, the rules and the vendor's settings."""
         files = self._setup.vendor.surroundings.servers_in
         names = [*self._facts.given_servers, *self._facts.servers.names, *policy.server_names]
         if files:
@@ -238,9 +238,9 @@ def _unhonoured(vendor: Vendor, request: Request, unheeded: tuple[str, ...]) -> 
 
 
 def _judge(vendor: Vendor, request: Request, standing: Standing) -> "Judge | None":
-    """Who judges calls that the vendor makes without a question; None where no rule narrows.
+    """Return the judge of calls that the vendor makes without asking, or None if no rule restricts them.
 
-    A vendor whose promises do not hold is not expected to answer a forbidden call itself.
+    A vendor whose promises do not hold is not expected to deny a forbidden call itself.
     """
     policy = request.policy
     if not policy:

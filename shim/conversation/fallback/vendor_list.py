@@ -52,8 +52,8 @@ class VendorList:
     def first(self, mode: str) -> Vendor:
         """The first vendor that can start in a permission mode; the last vendor where none can.
 
-        With mode "" the modes are not compared: the frontend can still choose another one. The turn of the last vendor
-        says why that one cannot start either.
+        With mode "" the modes are not compared, because the frontend can still choose one. The turn of the last vendor
+        reports why this vendor cannot start either.
         """
         while len(self.left) > 1:
             vendor = find(self.left[0], flat=True)

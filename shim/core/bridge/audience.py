@@ -41,7 +41,7 @@ class Audience:
         self.block = OpenBlock()
         self.generation = generation
         self.number = number
-        self._inherited = number  # the last line of the former generations; numbers continue after it
+        self._inherited = number  # number of the last line of the former generations
         self._commands = commands
         self._questions = questions
         self._facts = facts
@@ -80,10 +80,10 @@ class Audience:
         self.read_on(client)
 
     def _is_known(self, cursor: Cursor) -> bool:
-        """Return whether the log has the line of a cursor.
+        """Return whether the log contains the line of a cursor.
 
-        A former generation may have sent lines that its log lost when the machine crashed. Such a line has a number
-        that this generation has used again.
+        The log may have lost the last lines of a former generation in a crash of the machine. This generation has used
+        the numbers of these lines again.
         """
         if cursor.generation == self.generation:
             return 0 <= cursor.number <= self.number

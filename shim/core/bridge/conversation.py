@@ -63,7 +63,7 @@ class Conversation:
         self.initialize: Any = None
         self.init: Any = None
         self.ended = ""  # why the session is over
-        self.notice = ""  # about the host, for clients that connect
+        self.notice = ""  # a sentence about the host, for clients that connect
         self.ceilings = Ceilings(session.mode)
         self.waiting: dict[str, int] = {}
         self.senders: dict[str, tuple[Client, str]] = {}

@@ -72,7 +72,7 @@ class Hub:
             self._it.messages["", uuid] = True
 
     def set_notice(self, text: str) -> None:
-        """Show a sentence about the host to all clients that connect from now on."""
+        """Send a sentence about the host to all clients that connect from now on."""
         self._it.notice = text
 
     def joined(self, client: int) -> None:
@@ -193,7 +193,7 @@ class Hub:
             it.audience.drop(client, reason)
 
     def count_unanswered(self) -> int:
-        """Return how many messages have no result yet: those that wait, and the one that a turn answers."""
+        """Return the number of messages without a result: waiting messages, and the message of the current turn."""
         return len(self._it.waiting) + self._it.situation.active
 
     # -- what the host has to do --------------------------------------------------------------------------------------
@@ -281,7 +281,10 @@ class Hub:
             it.forward(it.asks.route(identity, request))
 
     def _find_limit(self, at: int) -> int | None:
-        """Return when a question that is put at `at` is denied, both in milliseconds since 1970; None for never."""
+        """Return when a question that was asked at `at` is denied, or None if it never is.
+
+        Both times are milliseconds since 1970.
+        """
         seconds = self._it.session.question_seconds
         return at + round(1000 * seconds) if math.isfinite(seconds) else None
 

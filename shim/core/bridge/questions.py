@@ -23,7 +23,7 @@ NAMING = ("toolUseID", "tool_use_id", "tool_name", "request_id", "question")  # 
 class Question(NamedTuple):
     """`request` is the body of Claude's request; `at` is in milliseconds since 1970, `since` on the steady clock.
 
-    `until` is when the question is denied if nobody answers it, in milliseconds since 1970; None if it waits for ever.
+    `until` is when the question is denied if it is not answered, in milliseconds since 1970, or None.
     """
 
     question: str

@@ -237,7 +237,7 @@ class Situation:
             self._detail = STARTING
 
     def time_out(self, request: Mapping[str, Any]) -> None:
-        """Note that a question of this turn was denied because nobody answered it in time."""
+        """Record that a question of this turn was denied because it was not answered in time."""
         self._timed_out = self._timed_out or needed(request)
 
     def line(self, line: Mapping[str, Any]) -> None:

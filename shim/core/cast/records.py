@@ -214,7 +214,7 @@ class Reader:
 
 
 def strip_bom(raw: bytes) -> bytes:
-    """Return the first line of a file without the byte order mark that some editors and tools put there."""
+    """Return the first line of a file without a byte order mark, which some editors add."""
     return raw.removeprefix(codecs.BOM_UTF8)
 
 

@@ -83,7 +83,7 @@ class Policy:
 
     @property
     def server_names(self) -> list[str]:
-        """The MCP servers that rules name."""
+        """Return the names of the MCP servers in rules."""
         rules = (*self.deny, *self.ask, *self.allowed)
         names = [rule.tool.removeprefix(MCP).partition("__")[0] for rule in rules if rule.tool.startswith(MCP)]
         return [name for name in names if name and "*" not in name]

@@ -24,11 +24,11 @@ def plain_name(name: str) -> str:
     return "".join([letter if letter in IN_NAMES else "_" for letter in name])
 
 
-@lru_cache(maxsize=1000)  # the names of a session come again and again
+@lru_cache(maxsize=1000)  # a session uses the same few names again and again
 def claude_tool_name(name: str) -> str:
-    """Return the name that Claude has for a tool: in that of a server's tool other characters become `_`.
+    """Return Claude's name of a tool. In the name of an MCP tool, characters that Claude does not allow become `_`.
 
-    `mcp__my server.x__do it` is `mcp__my_server_x__do_it`, as the real claude has it in calls, rules and hooks.
+    `mcp__my server.x__do it` becomes `mcp__my_server_x__do_it`, as in the real claude's calls, rules and hooks.
     """
     return plain_name(name) if name.startswith(MCP) else name
 
@@ -51,10 +51,10 @@ class Rule(NamedTuple):
         return self.tool if self.content is None else f"{self.tool}({self.content})"
 
     def names(self, tool: str, *, narrows: bool = False) -> bool:
-        """Whether the rule is about a tool, whatever its content. In one that `narrows` a star stands for anything.
+        """Return whether the rule is about a tool, whatever its content. If it `narrows`, a star matches anything.
 
-        A rule that narrows may also spell the server as its configuration does. The real claude knows such a rule for
-        no tool; a rule that forbids is better understood. One that allows is not.
+        A rule that narrows may also spell the server as in its configuration. The real claude would match such a rule
+        with no tool, but it is safer to apply a rule that forbids. A rule that allows is not applied.
         """
         tool, named = claude_tool_name(SAME.get(tool, tool)), self.tool
         if named == EVERYTHING:

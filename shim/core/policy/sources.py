@@ -47,7 +47,7 @@ class Source(NamedTuple):
     managed: bool = False
 
 
-MAX_STYLE_CHARS = 200  # of the name of an output style, which every init repeats
+MAX_STYLE_CHARS = 200  # every `init` line repeats the name of the output style
 
 
 class Settled(NamedTuple):
@@ -58,7 +58,7 @@ class Settled(NamedTuple):
     directories  folders that a turn may work in besides its own
     hooks        the hooks that are to run before a call
     unheeded     keys that restrict and have no effect here, each with its file
-    output_style the name of the output style that the files ask for; "" for none
+    output_style the name of the output style in the files, or ""
     """
 
     deny: tuple[Rule, ...] = ()
@@ -95,11 +95,11 @@ def settle(sources: Sequence[Source]) -> Settled:
         unheeded=tuple(
             f"{key} in {source.name}" for source in sources for key in _unheeded(source, hooks=source in heard)
         ),
-        output_style=_output_style(sources),
+        output_style=_find_output_style(sources),
     )
 
 
-def _output_style(sources: Iterable[Source]) -> str:
+def _find_output_style(sources: Iterable[Source]) -> str:
     """Return the output style of the first file that names one, or ""."""
     styles = (source.given.get("outputStyle") for source in sources)
     return next((style[:MAX_STYLE_CHARS] for style in styles if isinstance(style, str)), "")

@@ -15,7 +15,7 @@ def parse_uuid(text: str) -> str | None:
 
 
 def check_uuid(text: str) -> str | None:
-    """Return `text` as it is if it is a UUID in upper or lower case, or None."""
+    """Return `text` unchanged if it is a UUID in upper or lower case, or None."""
     return text if parse_uuid(text) is not None else None
 
 

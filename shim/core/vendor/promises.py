@@ -1,9 +1,8 @@
-"""Whether the promises of a vendor's profile hold for the installed version, and which requests depend on them.
+"""Checks whether the promises of a vendor's profile hold for the installed version, and which turns depend on them.
 
-A profile was measured with some versions of a program. It promises what was seen there: that the program asks before a
-tool runs, that its arguments keep a permission mode, that it keeps a rule. Another program of the same name, or another
-major version, may do none of that. Then the session is reported as unattended, and a turn that needs a promise is
-refused.
+A profile was measured with some versions of a program. Its promises are what these versions did: the program asks
+before a tool runs, and keeps permission modes and rules. Another program of the same name, or another major version,
+may not do this. Then the session is reported as unattended, and a turn that needs a promise is refused.
 """
 
 from shim.core.errors import PromiseError
@@ -12,16 +11,16 @@ from shim.core.vendor.vendor import Vendor
 from shim.core.vendor.versions import VersionCheck
 
 DEFAULT = "default"
-LINE_CHARACTERS = 80  # of what a program printed instead of its version
+LINE_CHARACTERS = 80  # so much of a program's output is quoted in an error
 
 
 def has_promises(vendor: Vendor) -> bool:
-    """Return whether a vendor's promises depend on a version. A profile without tested versions vouches for all."""
+    """Return whether a vendor's promises depend on the version. They do not if its profile names no tested versions."""
     return bool(vendor.version.tested) and not vendor.program.plays
 
 
 def judge_version(vendor: Vendor, version: str | None, problem: str) -> VersionCheck:
-    """Return what a version means for the promises. `problem` says what was found where no version was recognised."""
+    """Return what a version means for the promises. `problem` is what was found instead of a version."""
     how = vendor.version
     if version is None:
         return VersionCheck(None, distrust=f"the version of {vendor.name} is not recognised: {problem}")
@@ -37,8 +36,9 @@ def judge_version(vendor: Vendor, version: str | None, problem: str) -> VersionC
 
 def describe_answer(command: str, line: str) -> str:
     """Describe what a program printed instead of its version."""
-    shown = line if len(line) <= LINE_CHARACTERS else line[: LINE_CHARACTERS - 1] + "…"
-    return f"`{command}` printed {shown!r}"
+    if len(line) > LINE_CHARACTERS:
+        line = line[: LINE_CHARACTERS - 1] + "…"
+    return f"`{command}` printed {line!r}"
 
 
 def describe_broken_promise(vendor: Vendor, version: str | None, tool: str) -> str:
@@ -53,10 +53,10 @@ def withdraw_promises(check: VersionCheck, reason: str) -> VersionCheck:
 
 
 def find_promise(vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late: bool) -> str:
-    """Return what a turn asks for that only a promise of the vendor's can keep; "" if nothing.
+    """Return what a turn requires that depends on a promise of the vendor, or "".
 
-    `prompts`: the frontend expects to be asked. `hooks`: it expects to judge calls before they run. `late`: the user
-    accepts that a forbidden call in bypassPermissions is stopped only once it is seen.
+    `prompts`: the frontend expects permission prompts. `hooks`: it expects that its hooks run before calls. `late`: the
+    user accepts that in bypassPermissions the turn is stopped only after a forbidden call was seen.
     """
     if mode not in (DEFAULT, BYPASS) and not _is_as_wide_as_bypass(vendor, mode):
         return f"the permission mode {mode}"
@@ -68,36 +68,39 @@ def find_promise(vendor: Vendor, policy: Policy, mode: str, *, prompts: bool, ho
         return f"a PreToolUse hook ({policy.hooks[0].source})"
     if late and mode == BYPASS:
         return ""
-    for rule in policy.narrowing:
+    if policy.narrowing:
+        rule = policy.narrowing[0]
         return f"the rule {rule} ({rule.source})"
     return "" if policy.only is None else "a choice of tools (--tools)"
 
 
 def _is_as_wide_as_bypass(vendor: Vendor, mode: str) -> bool:
-    """Return whether a mode starts the program with the same arguments as bypassPermissions, and nothing judges it."""
+    """Return whether a mode starts the program with the same arguments as bypassPermissions, and without a judge."""
     same = vendor.modes.get(mode) is not None and vendor.modes.get(mode) == vendor.modes.get(BYPASS)
     return mode == "acceptEdits" and same and not vendor.speaks and not vendor.enforcement.own
 
 
 def refuse_promise(vendor: Vendor, promise: str, check: VersionCheck) -> PromiseError:
-    """Return the error for a turn that needs a promise which does not hold."""
+    """Return the error for a turn that needs a promise that does not hold."""
     tested = f"Install a tested version ({vendor.version.tested or 'any other'}), or"
     if check.withdrawn:
-        remedy = f"{tested} run `shim doctor {vendor.name}` and look at what it ran"
+        remedy = f"{tested} run `shim doctor {vendor.name}` and check what it ran"
     else:
         remedy = (
             f"{tested} set [vendors.{vendor.name}] trust_version = true if you know that this program keeps permission "
             "rules"
         )
     install = f"install it with `{vendor.program.install}`; " if vendor.program.install else ""
-    others = f"without rules, hooks and prompts any version runs in {DEFAULT} or {BYPASS}, and may ask nobody"
+    others = (
+        f"without rules, hooks and prompts any version runs in {DEFAULT} or {BYPASS}, and may run tools without asking"
+    )
     return PromiseError(
         f"{promise} cannot be guaranteed: {check.distrust}. {remedy}",
-        hint=f"{install}{others}; `shim doctor {vendor.name}` says what was found",
+        hint=f"{install}{others}; `shim doctor {vendor.name}` shows what was found",
         distrust=check.distrust,
     )
 
 
 def list_unpromised_modes(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
-    """Return the modes that a vendor can be in although its promises do not hold."""
+    """Return the modes that a vendor can run in although its promises do not hold."""
     return tuple(mode for mode in modes if mode == BYPASS or (mode == DEFAULT and not prompts))

@@ -59,8 +59,7 @@ class Abilities(NamedTuple):
     retracts      it may say a reply again that was cut
     servers       it takes MCP servers (`--mcp-config`)
     commands      among them those that are commands, as our relays to servers in the frontend's process are
-    auto_mode     its models can decide what may run, if it has the mode auto; a recording is played in every mode, and
-                  can do what its vendor could
+    auto_mode     its models can decide what may run, if it has the mode auto (False for recordings of other vendors)
     """
 
     streams: bool = False
@@ -173,7 +172,7 @@ class Surroundings(NamedTuple):
     report        what it writes about its run into a folder of ours
     overruled_by  system → files, and folders with `.toml` files, that go before what we tell it
     widened_by    JSON file in the working directory or at home → its key that gives tools which no rule names
-    servers_in    JSON file in the working directory or at home → its key that has MCP servers by their names
+    servers_in    JSON file in the working directory or at home → the key that lists MCP servers by name
     brings        what of a working directory, or a folder around it, it starts unasked: path → the keys of a JSON file
                   that name programs, none where the path itself is one
     brings_off    a flag that only a version knows which does not start them

@@ -17,7 +17,7 @@ NUMBERS = 8  # of one
 DIGITS = 18  # of one number
 # What most programs print, alone or behind their name; a text, because a pattern is compiled only where one is asked.
 USUAL = r"(?<![\w.])v?(\d+(?:\.\d+)+[\w.+-]*)"
-# Colours and other escape sequences: some programs print them into a pipe too.
+# Colours and other escape sequences: some programs also print them to a pipe.
 ESCAPES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
 SIGNS = (">=", "<=", "==", ">", "<")
 CONDITIONS = 4  # of one range
@@ -29,9 +29,9 @@ class VersionCheck(NamedTuple):
 
     A promise is that the vendor asks before a tool runs, that it keeps a permission mode, or that it keeps a rule.
 
-    version   the version; None if the program did not name one in its known form
-    note      a remark about a version whose promises hold, such as "newer than tested"; "" for none
-    distrust  why the promises do not hold; "" if they hold
+    version   the version, or None if it was not recognised
+    note      a remark about a version whose promises hold, such as "newer than tested", or ""
+    distrust  why the promises do not hold, or ""
     withdrawn the version ran a call that was denied, so that nobody can vouch for it
     """
 
@@ -77,11 +77,11 @@ class VersionProbe(NamedTuple):
         return "tested"
 
     def has_tested_major(self, version: str) -> bool:
-        """Return whether a version has the first number of a tested one. A range without an end has no last one."""
-        numbers, bounds = numbers_of(version), conditions(self.tested)
+        """Return whether a version has the first number of a tested version. A range may have no upper bound."""
+        numbers = numbers_of(version)
         if not numbers:
             return False
-        return all(_allows_major(numbers[0], sign, bound) for sign, bound in bounds)
+        return all(_allows_major(numbers[0], sign, bound) for sign, bound in conditions(self.tested))
 
 
 class ModelProbe(NamedTuple):
@@ -165,12 +165,14 @@ def newest(text: str) -> str:
 
 
 def _allows_major(major: int, sign: str, bound: Numbers) -> bool:
-    """Return whether any version with this first number meets a condition. `<2.0` excludes every 2."""
+    """Return whether a version with this first number can meet a condition. `<2.0` excludes every 2."""
+    if sign == "==":
+        return major == bound[0]
     if sign in (">=", ">"):
         return major >= bound[0]
     if sign == "<" and not any(bound[1:]):
         return major < bound[0]
-    return major <= bound[0] if sign != "==" else major == bound[0]
+    return major <= bound[0]
 
 
 def _holds(numbers: Numbers, sign: str, bound: Numbers) -> bool:

@@ -2,8 +2,8 @@
 
 // Elements and texts. Everything that a session says becomes a text node: no HTML is parsed anywhere in this page.
 
-// Elements that hold sentences. Their direction follows their text, so that Arabic and Hebrew run from right to left.
-// A list follows its first entry. Code, commands and paths keep the direction of the page.
+// Elements with sentences. Their direction follows their text, so that Arabic and Hebrew run from right to left. A list
+// follows its first entry. Code, commands and paths keep the direction of the page.
 const TEXT_TAGS = new Set(["p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "blockquote", "td", "th", "legend", "textarea", "option"]);
 
 /** An element with attributes, handlers (`on…`) and children; children that are strings become text. */
