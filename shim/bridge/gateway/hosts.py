@@ -3,6 +3,7 @@
 It keeps nothing: each question looks at the folders of the sessions again.
 """
 
+import errno
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,7 +20,8 @@ from shim.core.bridge.frames import DRIVE, WATCH, Cursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.vendor.vendor import Vendor
-from shim.process.find_program import find_program
+from shim.process.find_program import find_launcher, find_program
+from shim.process.spawn_error import unstartable
 from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load
 
@@ -123,7 +125,7 @@ class LocalHosts:
             return False
 
     def start(self, wanted: NewSession) -> str:
-        """Start a session and return its UUID. Raise VendorError if the vendor's program is not installed."""
+        """Start a session and return its UUID. Raise VendorError if the vendor's program cannot be started."""
         self._check_program(wanted.vendor, wanted.cwd)
         words = [f"--shim-vendor={wanted.vendor}"]
         words += [f"--model={wanted.model}"] if wanted.model else []
@@ -138,11 +140,16 @@ class LocalHosts:
         return start.start(host, self._environment).session
 
     def _check_program(self, name: str, cwd: str) -> None:
-        """Raise VendorError if the program is missing, so that no host is started that fails at once."""
+        """Raise VendorError if the program cannot be started, so that no host is started that fails at once."""
         vendor = own_vendors.read_all()[0].get(name)
         own = load(Invocation(), self._environment, self._installed).of(name)
-        if vendor is not None and not vendor.program.bundled and not own.launcher:
-            find_program(vendor, own, self._environment, cwd)
+        launcher = find_launcher(own.launcher, self._environment, cwd)
+        if vendor is None or vendor.program.bundled:
+            return
+        program = find_program(vendor, own, self._environment, cwd)
+        if not launcher and not os.access(program, os.X_OK):
+            error = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            raise unstartable([program], self._environment, cwd, error)
 
     def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended."""
@@ -158,7 +165,8 @@ class LocalHosts:
 
     def seen(self, session: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
-        return cursor.number == _log(self._one(session)).last
+        log = _log(self._one(session))
+        return cursor.number == log.last and _has(log, cursor)
 
     @asynccontextmanager
     async def connect(
@@ -201,8 +209,8 @@ class _KeptFeed:
 
     def __init__(self, one: Registered, after: Cursor | None, log: CastLog) -> None:
         self._one = one
-        self._after = after.number if after is not None and after.number <= log.last else 0
-        self._gap = after is not None and after.number > log.last
+        self._after = after.number if after is not None and _has(log, after) else 0
+        self._gap = after is not None and not _has(log, after)
         self._log = log
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
@@ -228,6 +236,17 @@ class _KeptFeed:
 
 def _facts(one: Registered) -> dict[str, Any]:
     return {**one.facts, "id": one.id, "session": one.session, "alive": one.alive}
+
+
+def _has(log: CastLog, cursor: Cursor) -> bool:
+    """Return whether a log has the line of a cursor, from the same life of the session, or is as empty as the cursor.
+
+    A line that was lost in a crash of the machine has a number that a later life has used again.
+    """
+    if cursor.number == 0:
+        return True
+    entries = log.read(cursor.number - 1, 1)
+    return bool(entries) and (entries[0].number, entries[0].generation) == (cursor.number, cursor.generation)
 
 
 def _log(one: Registered) -> CastLog:

@@ -248,7 +248,11 @@ class EventStream:
         await send({"type": "http.response.body", "body": b""})
 
     async def _answer(self, receive: Receive, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-store, no-transform"),  # a proxy that compresses waits for the first kilobytes
+            (b"x-accel-buffering", b"no"),
+        ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})
         async with anyio.create_task_group() as tasks:

@@ -81,7 +81,12 @@ def test_a_proxy_may_name_the_default_port(host, tokens, host_name, origin):
     try:
         given = {**web.headers(), "Host": host_name, "Origin": origin}
         assert web.get("/sessions", role=None, headers=given).status == 200
-        for wrong in ({"Host": "shim.example.org:80"}, {"Origin": "http://shim.example.org"}, {"Origin": "null"}):
+        for wrong in (
+            {"Host": "shim.example.org:80"},
+            {"Host": "shim.example.org."},
+            {"Origin": "http://shim.example.org"},
+            {"Origin": "null"},
+        ):
             assert web.get("/sessions", role=None, headers=given | wrong).status == 403, wrong
     finally:
         web.close()

@@ -63,6 +63,31 @@ def test_a_vendor_whose_program_is_missing_is_refused_before_a_session_begins(tm
         web.close()
 
 
+@pytest.mark.parametrize(
+    ("file_mode", "settings", "reason"),
+    [
+        (0o600, "", "qwen could not be started: Permission denied"),
+        (0o700, 'launcher = ["/nowhere/docker"]', "/nowhere/docker"),
+    ],
+)
+def test_a_vendor_whose_program_cannot_be_started_is_refused(tmp_path, tokens, file_mode, settings, reason):
+    program = tmp_path / "qwen"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(file_mode)
+    config = tmp_path / "config.toml"
+    config.write_text(f"[vendors.qwen]\n{settings}\n")
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SHIM_STATE": str(tmp_path / "state")}
+    environment |= {"SHIM_BIN": str(program), "SHIM_CONFIG": str(config)}
+    web = Web(LocalHosts(environment, {}), tokens, Endpoint(port=0))
+    try:
+        answered = web.post("/sessions", {"vendor": "qwen", "prompt": "go", "cwd": str(tmp_path)})
+        assert answered.status == 409 and reason in answered.json["error"], answered.json
+        assert answered.json["hint"]
+        assert web.get("/sessions").json == {"sessions": []}
+    finally:
+        web.close()
+
+
 class Variables(Mapping[str, str]):
     """The environment of a gateway whose vendor is another one later."""
 
@@ -267,6 +292,12 @@ def test_a_session_that_has_ended_is_still_read_and_begins_again(real, living, b
     assert lines[1][: len(lines[0])] == lines[0] and lines[0]
     last = lines[1][-1][0]
     assert real.get(f"{path}/events", headers={"Last-Event-ID": last}).status == 204
+    generation, _, number = last.partition("-")
+    for unknown in (f"{int(generation) + 8}-{number}", f"{generation}-{int(number) + 1}"):
+        with real.stream(f"{path}/events", after=unknown) as stream:
+            told = until(stream, "bye")
+        assert [one.kind for one in told][:2] == ["welcome", "gap"], unknown
+        assert [one.id for one in told if one.kind == "line"] == [line for line, _ in lines[1]]
     assert real.post(f"{path}/messages", {"text": "go"}).status == 409
     assert real.post(f"{path}/messages", {"text": "go", "wake": True}).json == {"woken": True}
     with real.stream(f"{path}/events", after=last) as stream:

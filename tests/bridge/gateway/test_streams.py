@@ -1,7 +1,9 @@
 """The two streams of a session: its lines as they are, and its steps as the page draws them."""
 
+import http.client
 import itertools
 import json
+from contextlib import closing
 
 import pytest
 from web import PATIENCE, SESSION
@@ -252,6 +254,15 @@ def test_a_stream_ends_with_its_host_and_says_when_to_come_back(web, host):
         until(stream, "synced")
         web.call(host.clients[0].close)
         assert list(stream) == []
+
+
+@pytest.mark.parametrize("name", ["events", "steps"])
+def test_no_proxy_may_hold_back_or_compress_a_stream(web, host, name):
+    connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
+    connection.request("GET", f"/sessions/{SESSION}/{name}", headers=web.headers())
+    with closing(connection), connection.getresponse() as answer:
+        assert answer.headers.get_all("cache-control") == ["no-store, no-transform"]
+        assert answer.headers["x-accel-buffering"] == "no"
 
 
 def test_a_comment_keeps_a_silent_stream_alive(web, host, monkeypatch):
