@@ -120,6 +120,49 @@ def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way
     assert token not in browser.run("return location.href")
 
 
+@pytest.mark.parametrize(
+    "address", ["#token={}%20", "#%23token%3D{}", "#/{}", "#{}%0A", "#x=1&token={}", "?token={}", "?a=b#token={}"]
+)
+def test_a_token_in_another_form_of_address_is_accepted_and_removed(page, browser, address):
+    token = page.web.tokens.current().drive
+    browser.visit(page.base + address.format(token))
+    browser.wait(lambda: page.view() == "none")
+    assert browser.run("return location.href") == page.base
+
+
+def test_a_token_of_which_a_part_is_missing_does_not_stay_in_the_address(page, browser):
+    token = page.web.tokens.current().drive[:-1]
+    browser.visit(f"{page.base}#{token}")
+    page.shows("This token is not good", ".wrong")
+    assert browser.run("return location.href") == page.base
+    for _ in range(20):
+        browser.run("return enter(arguments[0])", token)
+    page.shows("This token is not good", ".wrong")
+    browser.run("enter(arguments[0])", page.web.tokens.current().drive)
+    browser.wait(lambda: page.view() == "none")
+
+
+def test_an_address_with_a_wrong_escape_is_that_of_no_session(page, browser):
+    page.come_in()
+    browser.run("location.hash = '#s/%'")
+    page.shows("There is no such session")
+    assert not [said for said in browser.complaints() if "404" not in said]
+
+
+def test_a_page_out_of_the_browsers_memory_looks_at_the_session_again(page, browser, working):
+    browser.run("clearTimeout(list.timer); list.looking = true; shown.stream.rest()")
+    browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
+    browser.run("list.looking = false; dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    page.say(working, **text("said meanwhile"))
+    page.shows("said meanwhile", "#steps")
+
+
+def test_a_session_whose_question_timed_out_is_said_to_need_a_person(page, browser, working):
+    browser.run("HEARD.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })")
+    browser.wait(lambda: browser.find("#chip").text == "Needs you")
+    assert "nobody answered" in browser.find("#chip").get_attribute("title")
+
+
 def test_a_watcher_is_not_offered_to_stop_or_interrupt(page, browser, hosts):
     page.come_in("watch")
     page.show(hosts[1])
@@ -139,6 +182,13 @@ def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
     page.write("سؤال")
     assert browser.run(DIRECTION, "#text") == "rtl"
     assert browser.run(DIRECTION, "#name") == "ltr"
+    table = "| שם | b |\n|---|---|\n| אחד | two |\n\n```\nשלום = 1\n```\n\n> ציטוט"
+    page.say(working, type="assistant", message={"content": [{"type": "text", "text": table}]})
+    browser.wait(lambda: browser.all("#steps .prose blockquote"))
+    for selector in ("#steps .prose tr th:first-child", "#steps .prose tr td:first-child", "#steps .prose blockquote"):
+        assert browser.run(DIRECTION, selector) == "rtl", selector
+    for selector in ("#steps .prose tr td:last-child", "#steps .prose pre code"):
+        assert browser.run(DIRECTION, selector) == "ltr", selector
 
 
 # What Safari reports for the Enter that accepts a composition: the composition has ended, and the key has the code 229.
@@ -626,6 +676,8 @@ def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, h
     browser.wait(lambda: browser.driver.execute_async_script(titles))
     said = browser.driver.execute_async_script(titles)
     assert said == [["Make the list of posts faster asks", "approve Bash: make deploy"]]
+    hosts[1].facts.update(status="idle", state="blocked", needs="nobody answered in time: Bash: make deploy")
+    browser.wait(lambda: "needs you" in browser.driver.execute_async_script(titles)[0][0])
     assert browser.complaints() == []
 
 

@@ -129,8 +129,16 @@ function notifyOfNew() {
     const was = before.get(session.id);
     if (was === undefined || was === group) continue;
     if (group === "asks") notify(session, `${nameOf(session)} asks`, doing(session));
-    else if (was === "works") notify(session, `${nameOf(session)} ${session.state === "failed" ? "failed" : "is done"}`, doing(session));
+    else if (was === "works" || was === "asks") notifyOfEnd(session, was);
   }
+}
+
+/** Notify of a turn that is over, or that stopped because nobody answered its question in time. */
+function notifyOfEnd(session, was) {
+  const { state } = session;
+  if (was === "asks" && state !== "blocked" && state !== "failed") return; // somebody answered
+  if (groupOf(session) === "works") return;
+  notify(session, `${nameOf(session)} ${state === "failed" ? "failed" : state === "blocked" ? "needs you" : "is done"}`, doing(session));
 }
 
 function notify(session, title, body) {

@@ -8,7 +8,7 @@ function followAddress() {
   if (takeToken(address)) return;
   if (document.body.dataset.view === "login") return;
   const found = /^s\/([0-9A-Za-z%._-]{1,100})$/.exec(address);
-  const id = found ? decodeURIComponent(found[1]) : "";
+  const id = found ? decoded(found[1]) : "";
   if (id && id === shown.id) return;
   const before = document.body.dataset.view;
   if (id) {
@@ -20,15 +20,26 @@ function followAddress() {
   if (id || before === "session" || before === "begin") find(id ? "main" : address === "new" ? "prompt" : "list").focus({ preventScroll: true });
 }
 
-// A token in the address without `token=`: 43 characters, or the time and the signature of a printed address.
-const BARE_TOKEN = /^(?:[A-Za-z0-9_-]{43}|[0-9a-f]+\.[0-9a-f]{64})$/;
+// A token in the address without `token=`: about 43 characters, or the time and the signature of a printed address.
+// A token with a missing part matches too, so that it is removed from the address.
+const BARE_TOKEN = /^(?:[A-Za-z0-9_-]{30,50}|[0-9a-f]{6,10}\.[0-9a-f]{40,64})$/;
+
+/** A part of an address without its escapes; as it is if they are wrong. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
 
 /** Exchange a token in the address (`#token=…`, or the token alone) for a cookie, and remove it from the history. */
 function takeToken(address) {
-  const token = new URLSearchParams(address).get("token") || (BARE_TOKEN.test(address) ? address : "");
+  const text = decoded(address).replace(/^[#?/\s]+|[/\s]+$/g, "");
+  const token = new URLSearchParams(text).get("token") || (BARE_TOKEN.test(text) ? text : "");
   if (!token) return false;
   history.replaceState(null, "", location.pathname);
-  enter(token);
+  enter(token.trim());
   return true;
 }
 
@@ -141,6 +152,9 @@ find("skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", followAddress);
 addEventListener("online", comeBack);
+addEventListener("pageshow", (event) => {
+  if (event.persisted) comeBack(); // out of the browser's memory, with what was shown when the page was left
+});
 addEventListener("offline", () => {
   reached(false);
   if (shown.stream) shown.stream.cut();
@@ -152,5 +166,5 @@ document.addEventListener("visibilitychange", () => {
 });
 if (navigator.serviceWorker) navigator.serviceWorker.addEventListener("message", (event) => (location.hash = String(event.data.address).replace(/^\/#/, "")));
 listenToBell();
-if (!takeToken(location.hash.slice(1))) begin();
+if (!takeToken(location.hash.slice(1)) && !takeToken(location.search)) begin();
 document.documentElement.dataset.ready = "yes";

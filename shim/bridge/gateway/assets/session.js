@@ -76,7 +76,8 @@ function drawHead() {
   const [kind, , words] = signOf(facts);
   const chip = find("chip");
   chip.className = `chip ${kind}`;
-  chip.textContent = { asks: "Waits for you", works: "Working", idle: "Idle", ended: "Ended", failed: "Failed", stopped: "Stopped" }[kind];
+  const state = { asks: "Waits for you", works: "Working", idle: "Idle", ended: "Ended", failed: "Failed", stopped: "Stopped" }[kind];
+  chip.textContent = words === BLOCKED[1] ? "Needs you" : state;
   chip.title = doing(facts) || words;
   find("stop").hidden = watching() || groupOf(facts) === "ended";
   drawComposer();
