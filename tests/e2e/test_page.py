@@ -182,10 +182,11 @@ def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
     page.write("سؤال")
     assert browser.run(DIRECTION, "#text") == "rtl"
     assert browser.run(DIRECTION, "#name") == "ltr"
-    table = "| שם | b |\n|---|---|\n| אחד | two |\n\n```\nשלום = 1\n```\n\n> ציטוט"
+    table = "| שם | b |\n|---|---|\n| אחד | two |\n\n```\nשלום = 1\n```\n\n1. אחד\n\n   more\n\n2. two\n\n> ציטוט"
     page.say(working, type="assistant", message={"content": [{"type": "text", "text": table}]})
     browser.wait(lambda: browser.all("#steps .prose blockquote"))
-    for selector in ("#steps .prose tr th:first-child", "#steps .prose tr td:first-child", "#steps .prose blockquote"):
+    right = ("tr th:first-child", "tr td:first-child", "ol", "blockquote")
+    for selector in [f"#steps .prose {name}" for name in right]:
         assert browser.run(DIRECTION, selector) == "rtl", selector
     for selector in ("#steps .prose tr td:last-child", "#steps .prose pre code"):
         assert browser.run(DIRECTION, selector) == "ltr", selector

@@ -6,6 +6,16 @@
 // follows its first entry. Code, commands and paths keep the direction of the page.
 const TEXT_TAGS = new Set(["p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "blockquote", "td", "th", "legend", "textarea", "option"]);
 
+// Lists and quotes whose texts stand in paragraphs: "auto" passes over what has a direction of its own.
+const HOLDERS = ":is(ul, ol, blockquote):has(> p, > blockquote, > li > p)";
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]|[\u{10800}-\u{10fff}]|[\u{1e800}-\u{1efff}]/u;
+
+/** Return the direction of a text's first letter. */
+function directionOf(text) {
+  const letter = /\p{L}/u.exec(text);
+  return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
+}
+
 /** An element with attributes, handlers (`on…`) and children; children that are strings become text. */
 function element(tag, attributes, ...children) {
   const node = document.createElement(tag);
@@ -17,6 +27,7 @@ function element(tag, attributes, ...children) {
     else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== ""));
+  if (node.matches(HOLDERS)) node.dir = directionOf(node.textContent);
   return node;
 }
 
