@@ -9,7 +9,9 @@ _USAGE = """Usage: claude [options] [prompt]
 The shim in place of claude: another agent answers, in Claude's stream-json. `shim --help` lists the shim's commands.
 
 Arguments:
-  prompt    the message; text on stdin is added to it
+  prompt    the message; text on stdin is added after it
+
+An unknown option is ignored with a warning. A misspelled permission option is refused.
 """
 
 # Field of the Invocation → what its flag does: every flag of ours, and every flag of Claude's that has an effect.
@@ -26,8 +28,8 @@ DOES = {
     "resume": "resume a session",
     "continue_last": "resume the last session of this directory",
     "fork_session": "resume under a new id",
-    "resume_session_at": "resume up to this message, which must be the last one (except with claude)",
-    "resume_drops_turn": "drop the turn of this message (claude only; refused with other vendors)",
+    "resume_session_at": "resume up to this message; claude only, unless it is the last one",
+    "resume_drops_turn": "drop the turn of this message; claude only, refused elsewhere",
     "no_session_persistence": "keep no session",
     "background": "let the session run on its own, and return: `shim help bridge`",
     "name": "what people call the session",
@@ -51,9 +53,9 @@ DOES = {
     "effort": "how hard the model tries, where the vendor has that",
     "add_dirs": "more directories that tools may use",
     "mcp_config": "MCP servers, as JSON or files, where the vendor has that",
-    "strict_mcp_config": "only those MCP servers",
+    "strict_mcp_config": "only those MCP servers; no effect except on a real claude",
     "settings": "Claude's settings: the rules that deny and allow, and the mode",
-    "setting_sources": "passed to a real claude; no effect elsewhere",
+    "setting_sources": "which of Claude's settings files count: user, project, local",
     "json_schema": "the answer is one JSON object that fits this schema",
     "version": "print the version of Claude that is imitated",
     "help": "print this",
@@ -65,6 +67,8 @@ DOES = {
     "shim_log": "write a log: LEVEL or LEVEL:FILE",
     "shim_explain": "say what would be started and why, and start nothing",
 }
+# Flags without a field that have an effect with other vendors too.
+DOES_WITHOUT_FIELD = {"--forward-subagent-text": "write the texts and thoughts of subagents too"}
 SUBCOMMANDS = {
     "auth": "status [--text], login, logout",
     "mcp": "list; servers are given with --mcp-config or in the vendor's own CLI",
@@ -103,7 +107,9 @@ WIDTH, PARAGRAPH = 46, 118
 def manual() -> str:
     mine = [_line(FLAGS[field], does) for field, does in DOES.items() if field.startswith("shim_")]
     claude = [_line(FLAGS[field], does) for field, does in DOES.items() if not field.startswith("shim_")]
-    others = [f"  {spelling.strip()}" for spelling in FLAGS["other"].replace("\n", "|").split("|") if spelling.strip()]
+    claude += [_line(flag, does) for flag, does in DOES_WITHOUT_FIELD.items()]
+    spellings = [spelling.strip() for spelling in FLAGS["other"].replace("\n", "|").split("|")]
+    others = [f"  {spelling}" for spelling in spellings if spelling and spelling not in DOES_WITHOUT_FIELD]
     commands = [_line(name, does) for name, does in SUBCOMMANDS.items()]
     refused = textwrap.wrap(", ".join(REFUSED), PARAGRAPH, initial_indent="  ", subsequent_indent="  ")
     parts = (

@@ -182,6 +182,13 @@ def test_help_says_what_every_flag_does():
         assert re.search(rf"\b{name}\b", text), name
 
 
+@pytest.mark.parametrize("flag", ["--forward-subagent-text", "--setting-sources <sources>"])
+def test_help_does_not_call_a_flag_ineffective_that_works_with_every_vendor(flag):
+    text, _, ineffective = manual().partition("Accepted, without effect except on a real claude:")
+    (line,) = (line for line in text.splitlines() if line.strip().startswith(flag))
+    assert "no effect" not in line and flag not in ineffective
+
+
 def test_help_fits_a_wide_terminal():
     assert max(map(len, manual().splitlines())) <= 120
 
