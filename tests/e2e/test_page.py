@@ -182,10 +182,11 @@ def test_arabic_and_hebrew_run_from_right_to_left(page, browser, working):
     page.write("سؤال")
     assert browser.run(DIRECTION, "#text") == "rtl"
     assert browser.run(DIRECTION, "#name") == "ltr"
-    table = "| שם | b |\n|---|---|\n| אחד | two |\n\n```\nשלום = 1\n```\n\n1. אחד\n\n   more\n\n2. two\n\n> ציטוט"
+    table = "| שם | b |\n|---|---|\n| אחד | two |\n\n```\nשלום = 1\n```\n\n"
+    table += "1. אחד\n\n   more\n\n2. two\n\n> ציטוט\n\n`./run.sh` מריץ הכול"
     page.say(working, type="assistant", message={"content": [{"type": "text", "text": table}]})
     browser.wait(lambda: browser.all("#steps .prose blockquote"))
-    right = ("tr th:first-child", "tr td:first-child", "ol", "blockquote")
+    right = ("p:last-child", "tr th:first-child", "tr td:first-child", "ol", "blockquote")
     for selector in [f"#steps .prose {name}" for name in right]:
         assert browser.run(DIRECTION, selector) == "rtl", selector
     for selector in ("#steps .prose tr td:last-child", "#steps .prose pre code"):

@@ -20,6 +20,7 @@ function directionOf(text) {
 function element(tag, attributes, ...children) {
   const node = document.createElement(tag);
   if (TEXT_TAGS.has(tag)) node.dir = "auto";
+  if (tag === "code") node.dir = "ltr"; // a sentence that begins with a command follows its words, not the command
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
