@@ -41,6 +41,9 @@ class NestedAgents:
         self.reply = reply
         # Called with the vendor's id, the written id, the name and the arguments of each call that is announced.
         self.note_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None
+        self.judge: Callable[[str, str, str, Mapping[str, Any]], bool] = lambda *_: False  # see ToolCalls.judge_nested
+        self.report_run: Callable[[str, str, Mapping[str, Any]], None] = lambda *_: None  # of a forbidden call
+        self.forbidden: dict[str, Mapping[str, Any]] = {}  # arguments of open calls that the vendor should refuse
         self.redact: Callable[[Message], Message] | None = None  # what a message is said as, where not as it is
         self.forwards_text = True  # False: only calls and results are emitted, which is the real claude's default
         self.table: OpenCalls[NestedCall] = OpenCalls()
@@ -88,13 +91,21 @@ class Nested:
         given = agents.exact.value(arguments if isinstance(arguments, dict) else {"raw": arguments})
         if agents.machine.over or len(agents.open) >= NESTED_CALLS:
             return
-        if agents.table.find(identity, name, given, accepts=self._is_own) is not None:
+        key = agents.table.find(identity, name, given, accepts=self._is_own)
+        if key is not None:
+            self._judge(identity, agents.open[key].id, name, given)
             return
         said_as = agents.conversation.claim(identity, agents.account) if identity else agents.pen.new_uuid()
         agents.note_id(identity, said_as, name, given)
         announced = Announcement(identity, name, fingerprint(given), STREAM)
         agents.table.add(announced, said_as, NestedCall(self._parent, said_as, name))
         self._assistant({"type": "tool_use", "id": said_as, "name": name, "input": given})
+        self._judge(identity, said_as, name, given)
+
+    def _judge(self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """Judge an announced call by the rules."""
+        if self._agents.judge(identity, said_as, name, arguments):
+            self._agents.forbidden[said_as] = arguments
 
     def tool_result(self, identity: str | None, content: object, is_error: bool = False) -> None:
         agents = self._agents
@@ -118,6 +129,9 @@ class Nested:
         }
         # The parent of the call, not of this agent: any agent may return the result.
         self._line(call.parent, "user", {"role": "user", "content": [block]})
+        arguments = agents.forbidden.pop(call.id, None)
+        if arguments is not None and not is_error:
+            agents.report_run(call.id, call.name, arguments)
 
     def has_call(self, identity: object) -> bool:
         """Return whether a call of this agent waits for a result with this id."""

@@ -348,6 +348,24 @@ class ToolCalls:
             self._end.stopped(f"{reason}: the turn was stopped; the call has run", "denied")
             self._finish()
 
+    def judge_nested(self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Judge a call of a nested agent, and stop the turn if it must not run.
+
+        Return True if the vendor was told so: it refuses the call itself, unless `report_forbidden_run` says otherwise.
+        """
+        judge = self._terms.judge
+        if judge is None or not judge.denies(name, arguments) or self._was_refused(identity, name, arguments):
+            return False
+        if judge.waits(name):
+            return True
+        self._forbidden(said_as, name, arguments)
+        return False
+
+    def report_forbidden_run(self, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """A call ran although the vendor was told that it must not: the turn is stopped."""
+        self._denials.tool_that_ran = name
+        self._forbidden(said_as, name, arguments)
+
     def refused(self, call: str, message: str, *, vendor_knows: bool = False) -> None:
         """Keep why an open call was refused, for its result.
 

@@ -65,6 +65,8 @@ class Turn:
         )
         self.nested = nested = NestedAgents(machine, pen, conversation, account, exact, reply)
         nested.note_id = denials.note_id
+        nested.judge = calls.judge_nested
+        nested.report_run = calls.report_forbidden_run
         nested.forwards_text = terms.forwards_subagent_text
         self.questions = questions = Questions(machine, terms, account, exact, calls, denials)
         self.closing = closing = Closing(

@@ -21,3 +21,27 @@ def test_a_forbidden_second_call_stops_the_child(box, vendor, identity):
     assert lifeline.wait_for("child") and lifeline.gone()
     assert (done.status, done.cause) == (1, "denied")
     assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [OTHER]
+
+
+def test_a_forbidden_call_that_a_nested_agent_ran_stops_the_child(box):
+    """qwen knows the rule, and is not given its tool for subagents. One that runs the call all the same is stopped."""
+
+    def event(kind, parent, *content):
+        message = {"id": "x", "role": kind, "model": "m", "content": content, "usage": {"input_tokens": 1}}
+        return {"type": kind, "parent_tool_use_id": parent, "message": message}
+
+    call = {"type": "tool_use", "id": "n", "name": "run_shell_command", "input": {"command": OTHER}}
+    task = {"type": "tool_use", "id": "task", "name": "agent", "input": {"prompt": "go"}}
+    done = {"type": "tool_result", "tool_use_id": "n", "content": "ran", "is_error": False}
+    init = {"type": "system", "subtype": "init", "session_id": "8c2c266e-8fbb-425d-888c-65a44f240dbd", "model": "m"}
+    events = [init, event("assistant", None, task), event("assistant", "task", call), event("user", "task", done)]
+    lifeline, gate = box.lifeline(), box.gate()
+    printed = "".join(json.dumps(each) + "\n" for each in events)
+    child = box.fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
+    words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
+    with box.running(*words, environment={"SHIM_VENDOR": "qwen", "SHIM_BIN": child}) as dropin:
+        done = dropin.finish()
+    assert lifeline.wait_for("child") and lifeline.gone()
+    assert (done.status, done.cause) == (1, "denied")
+    assert [each["tool_input"]["command"] for each in done.result["permission_denials"]] == [OTHER]
+    assert "ran a call of Bash that was denied" in done.stderr

@@ -1,7 +1,10 @@
 """A nested agent: whole lines with the id of the call that runs it (contract 5.14)."""
 
 import pytest
+from ruling import judge, policy
 from support import Stage, check_turns
+
+from shim.core.policy.judge import Judge
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
@@ -198,3 +201,55 @@ def test_only_the_calls_of_a_nested_agent_are_said_to_a_frontend_that_did_not_as
     child.tool_use("n", "Read", {})
     child.tool_result("n", "text")
     assert [word for word in stage.brief() if word.startswith("task>")] == ["task>call:n Read", "task>result:n text"]
+
+
+# -- forbidden calls ------------------------------------------------------------------------------------------------
+
+RM, LS = {"command": "rm x"}, {"command": "ls"}
+
+
+def judged_task(judges: Judge) -> Stage:
+    stage = Stage(judge=judges)
+    stage.turn.tool_use("task", "Task", {"prompt": "look"})
+    stage.lines()
+    return stage
+
+
+@pytest.mark.parametrize("identity", ["n", "task", "", None])
+def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
+    stage = judged_task(judge(deny=["Bash(rm:*)"]))
+    child = stage.turn.child("task")
+    child.tool_use(identity, "Bash", LS)
+    assert stage.turn.result is None
+    child.tool_use(identity, "Bash", RM)
+    assert stage.turn.cause == "denied"
+    calls = [block for line in stage.lines() if line["type"] == "assistant" for block in line["message"]["content"]]
+    assert [entry["tool_use_id"] for entry in stage.turn.denials.values()] == [calls[-1]["id"]]
+
+
+def test_arguments_of_a_nested_call_that_come_later_are_judged():
+    stage = judged_task(judge(deny=["mcp__s__t(rm:*)"]))
+    child = stage.turn.child("task")
+    child.tool_use("n", "mcp__s__t", {"line": "ls"})
+    child.tool_use("n", "mcp__s__t", {"line": "ls"})
+    assert stage.turn.result is None
+    child.tool_use("n", "mcp__s__t", {"line": "rm x"})
+    assert stage.turn.cause == "denied"
+
+
+def test_a_nested_call_that_was_refused_stops_nothing():
+    stage = judged_task(judge(deny=["Bash(rm:*)"]))
+    stage.turn.denied("n", "Bash", RM)
+    stage.turn.child("task").tool_use("n", "Bash", RM)
+    assert stage.turn.result is None
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_nested_call_that_the_vendor_refuses_itself_stops_the_turn_if_it_ran(failed):
+    stage = judged_task(Judge(policy(deny=["Bash"]), told=lambda rule: True))
+    child = stage.turn.child("task")
+    child.tool_use("n", "Bash", RM)
+    assert stage.turn.result is None
+    child.tool_result("n", "removed", failed)
+    assert (stage.turn.cause == "denied") is not failed
+    assert stage.turn.denied_tool_that_ran == ("" if failed else "Bash")
