@@ -488,7 +488,7 @@ def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
     assert "output cannot be written" not in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_state_folder_that_cannot_be_made_is_not_called_open_to_others(box):
+def test_the_error_says_why_a_state_folder_cannot_be_created(box):
     """As with a HOME on a disk that is read-only."""
     (box.path / "file").touch()
     state = f"{box.path}/file/state"

@@ -75,7 +75,7 @@ def test_an_allowed_call_whose_input_is_no_object_is_denied(box, talk, value):
 
 
 @pytest.mark.parametrize("vendor", ["qwen", "demo"])
-def test_a_message_that_comes_again_is_answered_once(box, talk, vendor):
+def test_a_repeated_message_is_answered_once(box, talk, vendor):
     child = two_turns(box) if vendor == "qwen" else box.fake(["read"], ["out", ANSWER])
     with talk(child, vendor=vendor) as running:
         running.say(said("one", uuid=ONE), said("one", uuid=ONE), said("two", uuid=TWO))
@@ -83,7 +83,7 @@ def test_a_message_that_comes_again_is_answered_once(box, talk, vendor):
     assert len(results(done)) == 2 and kinds(done).count("init") == 2
 
 
-def test_a_message_that_comes_again_is_echoed_where_the_frontend_wants_that(box, talk):
+def test_a_repeated_message_is_echoed_if_the_frontend_wants_echoes(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
         running.say(said("one", uuid=ONE))
         running.line_with(b'"type":"result"')
@@ -94,14 +94,14 @@ def test_a_message_that_comes_again_is_echoed_where_the_frontend_wants_that(box,
     assert all(line["isReplay"] for line in echoes) and len(results(done)) == 1
 
 
-def test_ids_of_messages_are_compared_as_they_are(box, talk):
+def test_message_ids_are_compared_case_sensitively(box, talk):
     with talk(two_turns(box)) as running:
         running.say(said("one", uuid="my-id"), said("one", uuid="MY-ID"), said("one", uuid="my-id"))
         done = running.hang_up()
     assert len(results(done)) == 2
 
 
-def test_a_message_of_the_resumed_session_is_not_answered_again_but_its_copy_answers_it(box):
+def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session(box):
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": box.fake(HELLO, ["hear", '"user"'], TURN, ["hear", "never"])}
 
     def run(*flags):
@@ -118,7 +118,7 @@ def test_a_message_of_the_resumed_session_is_not_answered_again_but_its_copy_ans
 # -- a message that is only context -------------------------------------------------------------------------------
 
 
-def test_messages_that_are_only_context_reach_the_model_with_the_next_one(box, talk):
+def test_context_messages_reach_the_model_with_the_next_message(box, talk):
     with talk(two_turns(box), *REPLAY) as running:
         running.say(context("c1"), context("c2"), said("go"), context("c3"), said("last"))
         done = running.hang_up()
@@ -158,7 +158,7 @@ def test_context_at_the_end_of_stdin_starts_no_child(box, talk):
 
 
 @pytest.mark.parametrize("value", [True, None, 0, "false", [], {}])
-def test_only_false_makes_a_message_context(box, talk, value):
+def test_only_should_query_false_makes_a_message_context(box, talk, value):
     with talk(two_turns(box)) as running:
         running.say(said("go", shouldQuery=value))
         done = running.hang_up()
@@ -201,7 +201,7 @@ def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, 
 
 
 @pytest.mark.parametrize("body", [{}, {"decision": "approve"}, {"continue": True}, {"continue_": False}])
-def test_a_message_that_a_hook_lets_pass_is_sent_after_its_answer(box, talk, body):
+def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
     with talk(two_turns(box)) as running:
         running.say(control("i", "initialize", hooks=HOOKS), said("go"))
         asked = running.line_with(b'"hook_callback"')
@@ -232,7 +232,7 @@ def test_an_interrupt_ends_a_turn_whose_hook_has_not_answered(box, talk):
     assert not (box.path / "started").exists()
 
 
-def test_the_end_of_stdin_is_no_refusal(box, talk):
+def test_the_end_of_stdin_does_not_refuse_the_message(box, talk):
     with talk(two_turns(box)) as running:
         running.say(control("i", "initialize", hooks=HOOKS), said("go"))
         done = running.hang_up()
@@ -260,7 +260,7 @@ def test_a_byte_order_mark_before_a_line_is_skipped(box):
 # -- what a frontend asks beside the conversation ------------------------------------------------------------------
 
 
-def test_the_size_of_the_context_is_told_in_the_documented_shape(box, talk):
+def test_the_context_usage_has_the_documented_shape(box, talk):
     with talk(two_turns(box)) as running:
         running.say(control("before", "get_context_usage"), said("one"))
         running.line_with(b'"type":"result"')
@@ -277,7 +277,7 @@ def test_the_size_of_the_context_is_told_in_the_documented_shape(box, talk):
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_hooks_are_told_the_result_of_a_tool_as_the_stream_has_it(box, talk, failed):
+def test_hooks_get_the_same_tool_result_as_the_stream(box, talk, failed):
     events = ("PostToolUse", "PostToolUseFailure", "Stop")
     with talk(asking_child(box, returns("done", failed=failed)), *ASKING) as running:
         hooks = {event: [{"hookCallbackIds": [event]}] for event in events}

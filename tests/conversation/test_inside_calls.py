@@ -304,7 +304,7 @@ def respond(request, had, decision):
 @pytest.mark.parametrize("name", AGENTS)
 @pytest.mark.parametrize("late_input", [False, True])
 @pytest.mark.parametrize("flags", [(), ("--allowedTools", ADD)])
-def test_a_call_that_is_announced_without_arguments_has_them_everywhere(box, program, name, late_input, flags):
+def test_a_call_announced_without_arguments_is_written_with_them(box, program, name, late_input, flags):
     with program(agent(box, name, late_input=late_input), *ASKING, *flags, SHIM_VENDOR=name) as running:
         had, result = run(running)
         running.hang_up()
@@ -314,7 +314,7 @@ def test_a_call_that_is_announced_without_arguments_has_them_everywhere(box, pro
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_call_that_nobody_was_asked_about_has_its_arguments_too(box, program, early):
+def test_a_call_without_a_permission_request_is_written_with_its_arguments(box, program, early):
     child = agent(box, "opencode", asks=False, early=early)
     with program(child, *ASKING, "--allowedTools", ADD, SHIM_VENDOR="opencode") as running:
         had, _ = run(running)
@@ -331,7 +331,7 @@ def test_a_call_with_its_arguments_that_is_denied_does_not_run(box, program):
     assert seen(box)["result"]["isError"] is True
 
 
-def test_a_call_that_a_mode_denies_is_written_all_the_same(box, program):
+def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):
     """Its arguments are not known: it never arrives at its server."""
     identity, title = AGENTS["opencode"]
     call = {"toolCallId": identity, "title": title, "kind": "other", "status": "pending", "rawInput": {}}

@@ -168,7 +168,7 @@ def test_late_denials_need_no_promise_in_bypass(box):
     assert started(box)
 
 
-def test_a_person_may_vouch_for_a_version(box):
+def test_trust_version_keeps_the_promises_of_any_version(box):
     install(box, WRAPPER)
     box.settings("[vendors.qwen]\ntrust_version = true\n")
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
@@ -257,7 +257,7 @@ def test_a_failure_is_not_remembered(box):
     assert started(box) and os.stat(path).st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_known_version_holds_although_the_program_does_not_answer_any_more(box):
+def test_a_remembered_version_is_used_if_the_program_hangs_later(box):
     install(box, f"[ -e {box.path}/gone ] && exit 1; echo 0.24.4")
     box.claude(*ASK, SHIM_VENDOR="qwen")
     (box.path / "gone").touch()
@@ -279,7 +279,7 @@ def test_a_known_version_holds_although_the_program_does_not_answer_any_more(box
         "echo qwen 0.24.4",
     ],
 )
-def test_a_version_is_found_among_what_else_is_printed(box, answer):
+def test_a_version_line_is_found_between_other_lines(box, answer):
     install(box, answer)
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert started(box) and not done.init["shim"]["unattended"]
@@ -310,7 +310,7 @@ text = "text"
 
 
 @pytest.mark.parametrize(("probe", "runs"), [('version_probe = { tested = ">=1.2,<2" }', False), ("", True)])
-def test_a_profile_of_a_persons_own_is_held_to_the_versions_that_it_names(box, probe, runs):
+def test_a_users_profile_is_checked_against_its_tested_versions(box, probe, runs):
     install(box, "echo own 3.0", "own")
     (box.config.parent / "vendors").mkdir(parents=True)
     (box.config.parent / "vendors" / "own.toml").write_text(OWN.replace("PROBE", probe), encoding="utf-8")
@@ -410,7 +410,7 @@ def install_liar(box, failed=False):
     return box.fake(*steps, ["hear", "never"], name="qwen")
 
 
-def test_a_version_that_ran_a_denied_call_is_not_trusted_until_the_doctor_was_asked(box):
+def test_a_version_that_ran_a_denied_call_is_not_trusted_until_doctor_runs(box):
     install_liar(box)
     first = converse(box)
     assert "ran a call of Bash that was denied" in first.stderr
@@ -423,7 +423,7 @@ def test_a_version_that_ran_a_denied_call_is_not_trusted_until_the_doctor_was_as
     assert converse(box, *PLAN).cause != "refused"
 
 
-def test_a_broken_promise_binds_also_a_version_that_a_person_vouches_for(box):
+def test_a_broken_promise_overrides_trust_version(box):
     install_liar(box)
     box.settings("[vendors.qwen]\ntrust_version = true\n")
     converse(box)

@@ -45,6 +45,6 @@ def test_plan_mode_changes_nothing(frontend: Frontend) -> None:
     assert made(frontend) == set()
 
 
-def test_one_message_knows_no_plan_mode(frontend: Frontend) -> None:
+def test_one_shot_mode_refuses_plan_mode(frontend: Frontend) -> None:
     run = frontend.run("[[text]]", "--permission-mode", "plan")
     assert run.result["shim"]["cause"] == "refused" and "kimi-code" in run.result["errors"][0]

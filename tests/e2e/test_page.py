@@ -142,14 +142,14 @@ def test_a_token_of_which_a_part_is_missing_does_not_stay_in_the_address(page, b
     browser.wait(lambda: page.view() == "none")
 
 
-def test_an_address_with_a_wrong_escape_is_that_of_no_session(page, browser):
+def test_an_address_with_an_invalid_escape_opens_no_session(page, browser):
     page.come_in()
     browser.run("location.hash = '#s/%'")
     page.shows("There is no such session")
     assert not [said for said in browser.complaints() if "404" not in said]
 
 
-def test_a_page_out_of_the_browsers_memory_looks_at_the_session_again(page, browser, working):
+def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, browser, working):
     browser.run("clearTimeout(list.timer); list.looking = true; shown.stream.rest()")
     browser.wait(lambda: browser.run("return shown.stream.state === 'parked'"))
     browser.run("list.looking = false; dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
@@ -157,7 +157,7 @@ def test_a_page_out_of_the_browsers_memory_looks_at_the_session_again(page, brow
     page.shows("said meanwhile", "#steps")
 
 
-def test_a_session_whose_question_timed_out_is_said_to_need_a_person(page, browser, working):
+def test_a_session_whose_question_timed_out_is_shown_as_needing_a_person(page, browser, working):
     browser.run("HEARD.state({ state: 'blocked', status: 'idle', needs: 'nobody answered: Bash make deploy' })")
     browser.wait(lambda: browser.find("#chip").text == "Needs you")
     assert "nobody answered" in browser.find("#chip").get_attribute("title")

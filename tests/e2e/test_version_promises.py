@@ -57,7 +57,7 @@ def vendors() -> list[Any]:
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
 @pytest.mark.parametrize("flags", [denied("Bash"), mode("plan"), mode("acceptEdits")], ids=["deny", "plan", "edits"])
 @pytest.mark.parametrize("major", [True, False], ids=["next major", "unrecognised"])
-def test_a_version_that_is_not_known_keeps_no_rule_and_is_refused_by_name(
+def test_an_unknown_version_with_a_rule_is_refused(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor, major: bool, flags: tuple[str, ...]
 ) -> None:
     version = change_version(version_of(vendor.package), 0)
@@ -71,9 +71,7 @@ def test_a_version_that_is_not_known_keeps_no_rule_and_is_refused_by_name(
 
 
 @pytest.mark.parametrize("vendor", vendors(), ids=str, indirect=True)
-def test_a_version_that_is_not_known_is_unattended_where_nothing_is_promised(
-    frontend: Frontend, vendor: Vendor
-) -> None:
+def test_an_unknown_version_without_rules_runs_unattended(frontend: Frontend, vendor: Vendor) -> None:
     wrap(frontend, UNRECOGNISED)
     done = frontend.run("[[text]]")
     assert done.exit == 0 and done.init["shim"]["unattended"] is True

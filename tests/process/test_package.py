@@ -21,7 +21,7 @@ def copy(tmp_path, monkeypatch):
     return path
 
 
-def test_files_that_are_there_are_no_change(copy):
+def test_unchanged_files_are_not_reported(copy):
     assert package.describe_package_change() == ""
     package.check_package_files(["python", "-m", "shim.bridge.host"])
 

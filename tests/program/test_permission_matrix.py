@@ -190,7 +190,7 @@ def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(vendor, lost, in
     assert len(narrow) == len(NARROW) and wider(outcomes(vendor, inside, claude, narrow))
 
 
-def test_a_rule_that_binds_too_late_needs_its_setting(inside, claude):
+def test_a_rule_that_applies_too_late_needs_late_denials(inside, claude):
     deny = (*BYPASS, "--disallowedTools", "Bash(touch:*)")
     call = Call("Bash", "touch made", "made")
     assert claude("pi", deny, [call]) is None

@@ -81,7 +81,7 @@ ID_KEYS = re.compile(rb'("(?:id|\w*(?:call|tool|use|item|effect)_?id)" ?: ?)(?:"
 
 @pytest.mark.parametrize("value", [b'"same"', b'""', b"null", b"7"], ids=["same", "empty", "null", "number"])
 @over((case for case in fixture_cases() if not case.passthrough), quick=smallest)
-def test_any_id_may_be_another_one(case, value):
+def test_any_id_may_be_replaced_by_another_id(case, value):
     """Ids of messages and sessions, too: whatever an agent does, each call has an id of its own and one result."""
     for partial in (False, True):
         said, _ = translate_case(case, partial, data=ID_KEYS.sub(lambda match: match[1] + value, case.data))

@@ -81,7 +81,7 @@ def test_two_calls_with_one_id_pass_as_they_came(identity, parent):
     assert run(*lines) == [*lines, END]
 
 
-def test_a_claude_that_dies_leaves_no_call_of_one_id_unanswered():
+def test_calls_with_one_id_are_answered_if_claude_dies():
     other = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "pwd"}}
     said = run(INIT, call("t"), assistant(other), told("t"), code=1)
     results = [block for one in map(json.loads, said) if one["type"] == "user" for block in one["message"]["content"]]

@@ -435,7 +435,7 @@ def test_an_item_with_the_same_id_about_something_else_is_another_call():
         ("failed", 0, True),
     ],
 )
-def test_a_command_has_worked_only_if_its_exit_code_or_its_status_says_so(status, code, failed):
+def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, code, failed):
     talk = Talk().begun().says(completed(ran(), status=status, exitCode=code), done()).end()
     assert [block["is_error"] for block in talk.blocks("tool_result")] == [failed]
 
@@ -477,7 +477,7 @@ def test_the_commands_of_an_interrupted_turn_are_ended():
     assert cleaned == [THREAD, "t2"]
 
 
-def test_the_commands_of_a_turn_that_ended_by_itself_stay():
+def test_commands_of_a_turn_that_was_not_interrupted_keep_running():
     assert "thread/backgroundTerminals/clean" not in methods(Talk().begun().says(done()))
 
 

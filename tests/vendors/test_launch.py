@@ -100,7 +100,7 @@ def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_o
 
 
 @pytest.mark.parametrize("rule", ["mcp__s_x__do_it", "mcp__s.x__do_it"])
-def test_qwen_is_told_the_names_that_it_may_have_for_a_denied_tool_of_a_server(rule):
+def test_qwen_gets_all_its_names_of_a_denied_mcp_tool(rule):
     """It appends a hash to a name with other characters: the tool `do it` of `s.x` is `mcp__s_x__do_it_1lf321w`."""
     rules = policy(deny=[rule])
     started = launch("qwen", "--disallowedTools", rule, policy=rules)
@@ -498,7 +498,7 @@ def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(liste
 
 
 @pytest.mark.parametrize("mode", ["plan", "acceptEdits"])
-def test_pi_has_no_mcp_tools_where_a_mode_narrows_and_nobody_is_asked(mode):
+def test_pi_has_no_mcp_tools_in_a_narrow_mode_without_prompts(mode):
     """The help of pi 1.0.4 says that `--tools` keeps the tools of its MCP servers."""
     assert "--no-mcp" in launch("pi", "--permission-mode", mode).arguments
     assert "--no-mcp" not in launch("pi", "--permission-mode", mode, listens=True).arguments
@@ -524,7 +524,7 @@ def test_pi_has_no_mcp_tools_under_a_rule_about_one():
         (("--dangerously-skip-permissions",), {"knows": lambda flag: False}, False),
     ],
 )
-def test_a_session_of_pi_that_goes_on_has_its_usual_tools_again(words, facts, given_back):
+def test_a_resumed_pi_session_gets_its_builtin_tools_again(words, facts, given_back):
     """pi 1.3 keeps the tools of a session: without names those of a plan would stay."""
     arguments = launch("pi", *words, "--resume", U, **facts).arguments
     assert ("+read,+bash,+edit,+write" in pairs(arguments, "--tools")) is given_back

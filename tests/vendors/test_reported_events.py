@@ -54,7 +54,7 @@ CLINE_END = {"type": "run_result", "finishReason": "completed", "text": "ok"}
         ("read_files", {"files": [{"path": "a"}]}, ("Read", "c1:0", {"file_path": "a"})),
     ],
 )
-def test_a_call_that_nobody_could_approve_in_cline_is_an_error_and_a_denial(name, given, call):
+def test_a_cline_call_that_was_not_approved_is_an_error_and_a_denial(name, given, call):
     lines = lines_of(vendor("cline"), *cline_call(name, given, {"error": UNAPPROVED}), CLINE_END)
     denials = result_line(lines)["permission_denials"]
     assert [(one["tool_name"], one["tool_use_id"], one["tool_input"]) for one in denials] == [call]
@@ -194,7 +194,7 @@ def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_ag
     }
 
 
-def test_a_child_that_speaks_last_is_not_the_answer():
+def test_the_last_text_of_a_subagent_is_not_the_answer():
     events = [
         *copilot_reply("m1", "Delegating.", TASK),
         *copilot_reply("m2", "child answer", parent="call_2"),
@@ -400,7 +400,7 @@ def gemini_call(name, status="success", **fields):
 
 
 @pytest.mark.parametrize(("status", "failed"), [("success", False), ("cancelled", True), ("error", True)])
-def test_a_call_of_gemini_is_good_only_if_gemini_calls_it_a_success(status, failed):
+def test_a_gemini_call_succeeds_only_with_status_success(status, failed):
     lines = lines_of(vendor("gemini"), *gemini_call("glob", status), {"type": "result", "status": "success"})
     assert results(lines) == [("c1", "out", failed)]
 
@@ -519,7 +519,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ),
     ],
 )
-def test_what_a_server_of_cursor_returned_has_claudes_blocks(kind, result, content):
+def test_an_mcp_result_of_cursor_has_claudes_blocks(kind, result, content):
     lines = cursor(cursor_call("started", kind=kind), cursor_call("completed", result, kind=kind))
     assert results(lines) == [("c1", content, False)]
 
@@ -547,7 +547,7 @@ def pi_run(call, identity, args, text, failed):
 
 
 @pytest.mark.parametrize("partial", [False, True])
-def test_a_call_of_pi_whose_arguments_are_no_json_shows_what_the_model_sent(partial):
+def test_a_pi_call_with_malformed_arguments_shows_the_models_text(partial):
     sent = '{"command": "ls'
     reason = f"Unterminated string\n\nReceived arguments:\n{sent}"
     bad = {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}, "argumentsError": reason}

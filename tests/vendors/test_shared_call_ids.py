@@ -213,7 +213,7 @@ def test_qwen_asks_about_both_calls(identity, announced):
     assert sorted(command for command, _ in found) == [ONE, OTHER] and [text for _, text in found] == ["A", "B"]
 
 
-def test_a_tool_that_took_the_place_of_one_of_pis_is_asked_about_as_the_call_that_was_announced():
+def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
     """Its question has another name (`mcp__pi__…`), so that no rule about Claude's tool allows it."""
     talk = pi_agent.Talk().begun().says(pi_agent.START, pi_agent.reply(pi_agent.call(command=ONE), stop="toolUse"))
     asked = pi_agent.question(command=ONE)
@@ -313,7 +313,7 @@ def test_equal_calls_with_ids_of_their_own_are_all_written(vendor):
     assert len(found) >= 9 and {command for command, _ in found} == {ONE}
 
 
-def test_kimi_counts_its_calls_anew_in_each_reply():
+def test_kimi_may_reuse_call_ids_in_each_reply():
     """HKUDS/nanobot#4473: `grep:3` names several open calls."""
     calls = openai("grep:3", "grep a", "grep b", "grep c")
     results = [{"role": "tool", "content": text, "tool_call_id": "grep:3"} for text in "ABC"]
@@ -333,7 +333,7 @@ def test_denials_of_calls_with_one_id_are_listed_with_ids_of_their_own():
     assert found == [("same", ONE), ("same~2", OTHER)]
 
 
-def test_an_agent_that_has_its_input_in_the_content_may_begin_two_calls_with_one_id():
+def test_an_agent_with_input_in_content_may_start_two_calls_with_one_id():
     """kimi: nobody can tell which of them a question is about, so it is refused."""
 
     def says(command: str, kind: str = "tool_call") -> Event:

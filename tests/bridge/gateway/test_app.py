@@ -43,7 +43,7 @@ def test_who_drives_is_said_and_can_be_displaced(web, host):
     "body",
     [{"id": "1"}, {"id": SESSION[:-1]}, {"id": 1}, {"take": "yes"}, {"take": 1}, {"wake": "true"}, {"take": None}],
 )
-def test_an_id_that_is_no_uuid_and_a_flag_that_is_no_boolean_are_refused(web, host, body):
+def test_an_invalid_message_id_or_flag_is_refused(web, host, body):
     answered = web.post(f"/sessions/{SESSION}/messages", {"text": "go on", **body})
     (key,) = body
     assert answered.status == 400 and f"`{key}`" in answered.json["error"]

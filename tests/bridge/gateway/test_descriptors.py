@@ -47,7 +47,7 @@ def silent(stack, port, count):
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.full)])
-def test_silent_connections_shut_the_owner_out_of_nothing(served, rounds):
+def test_silent_connections_do_not_block_the_owner(served, rounds):
     port, token, stderr, pid = served
     headers = {"Authorization": f"Bearer {token}"}
     for _ in range(rounds):

@@ -50,7 +50,7 @@ def test_the_vendors_that_are_installed_are_known_without_asking_a_program(tmp_p
     assert not (tmp_path / "asked").exists()
 
 
-def test_a_vendor_whose_program_is_missing_is_refused_before_a_session_begins(tmp_path, tokens):
+def test_a_session_is_refused_if_the_vendors_program_is_missing(tmp_path, tokens):
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "SHIM_STATE": str(tmp_path / "state")}
     web = Web(LocalHosts(environment, {}), tokens, Endpoint(port=0))
     try:

@@ -241,7 +241,7 @@ def test_an_empty_list_says_how_to_begin(desk):
     assert listed(desk) == []
 
 
-def test_a_session_whose_start_is_not_known_is_not_said_to_be_attached_to(desk):
+def test_a_session_without_its_start_is_resumed_by_another_command(desk):
     """Without `start.json` no life can begin under the flags of the former ones; a new one may resume it."""
     one = desk.start("hi")
     with desk.link(one) as link:

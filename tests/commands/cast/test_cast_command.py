@@ -456,7 +456,7 @@ def test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for(box, words):
         assert any(reason in done.stdout.decode() + done.stderr for reason in ("not a regular file", "unreadable"))
 
 
-def test_an_entry_of_a_folder_that_cannot_be_looked_at_is_named_and_left_out(box, folder):
+def test_an_unreadable_entry_of_a_folder_is_reported_and_left_out(box, folder):
     for damaged in "bc":
         (folder / f"{damaged}.cast").unlink()
     (folder / "loop.cast").symlink_to("loop.cast")

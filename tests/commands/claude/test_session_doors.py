@@ -63,7 +63,7 @@ def test_an_ended_session_is_listed_with_all(desk, one):
 
 
 @pytest.mark.parametrize("prompt", ["hi", None])
-def test_a_session_has_its_pid_and_its_status_as_soon_as_it_is_begun(desk, prompt):
+def test_a_session_has_a_pid_and_a_status_as_soon_as_it_is_listed(desk, prompt):
     """As with the real one. Also after each `respawn`, and before the host's own Python has started."""
     desk.claude("--bg", *([prompt] if prompt else []))
     for _ in range(3):
@@ -73,7 +73,7 @@ def test_a_session_has_its_pid_and_its_status_as_soon_as_it_is_begun(desk, promp
         assert desk.claude("respawn", listed["id"]).status == 0
 
 
-def test_a_session_that_is_stopped_before_its_host_is_up_was_stopped(desk):
+def test_a_session_is_stopped_before_its_host_handles_signals(desk):
     """Its host has its pid by then, and obeys the signal once it can."""
     for _ in range(3):
         desk.claude("--bg", "hi")

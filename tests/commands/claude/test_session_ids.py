@@ -48,7 +48,7 @@ def test_a_used_session_id_is_refused_in_either_case(box, run):
 
 
 @pytest.mark.parametrize("typed", [LOWER, OTHER])
-def test_a_copy_may_have_the_id_of_the_session_or_another_one(box, run, typed):
+def test_a_fork_may_get_the_same_id_or_another_id(box, run, typed):
     run("--session-id", LOWER)
     copy = run("--resume", LOWER, "--fork-session", "--session-id", typed)
     assert (copy.status, copy.init["session_id"]) == (0, typed), copy.stderr
@@ -99,7 +99,7 @@ def test_a_resume_point_needs_a_session(box, flags, text):
     assert (done.status, done.stdout, done.stderr.strip()) == (1, b"", text)
 
 
-def test_the_transcript_of_a_copy_begins_with_the_history_of_the_original(box, run):
+def test_the_transcript_of_a_fork_begins_with_the_original_history(box, run):
     run("--session-id", LOWER)
     original = transcripts(box)[f"{LOWER}.jsonl"]
     run("--resume", LOWER, "--fork-session", "--session-id", OTHER)

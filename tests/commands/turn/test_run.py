@@ -161,7 +161,7 @@ def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
     assert "typed during" not in terminal.plain
 
 
-def test_a_terminal_that_shows_nothing_that_is_typed_still_shows_nothing_after_the_turn(box, keyboard):
+def test_a_terminal_without_echo_has_no_echo_after_the_turn(box, keyboard):
     child = box.fake(["hear", '"user"'], ["out", ndjson(INIT, says("Done."), result("Done."))])
     with keyboard("run", "-v", "qwen", "go", echo=False, SHIM_BIN=child) as terminal:
         assert terminal.end() == 0 and terminal.clean

@@ -85,16 +85,16 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), BLOCKS.values(), ids=BLOCKS)
-def test_a_block_of_mcp_is_a_block_of_claudes(given, expected):
+def test_an_mcp_block_is_converted_to_claudes_block(given, expected):
     assert convert_blocks([given], TOOL) == [expected]
 
 
-def test_a_blob_that_is_an_image_is_shown_behind_its_name():
+def test_an_image_blob_is_written_after_its_heading():
     heading = text("[Resource from srv at file:///b.bin] ")
     assert convert_blocks([blob(PNG, mimeType="image/jpeg")], TOOL) == [heading, image()]
 
 
-def test_a_tool_of_no_server_names_no_server():
+def test_a_builtin_tool_is_written_without_a_server_name():
     assert convert_blocks([AUDIO, RESOURCE], "Read") == [
         text("[Audio] Binary content (audio/wav, 3 bytes), not saved"),
         text("[Resource at file:///b] inner"),
@@ -124,7 +124,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), RESULTS.values(), ids=RESULTS)
-def test_what_a_server_returned(given, expected):
+def test_an_mcp_result_is_converted_to_claudes_content(given, expected):
     assert convert_result(given, TOOL) == expected
 
 
@@ -148,5 +148,5 @@ def test_a_failed_call_returns_its_texts(given, expected):
     [{"content": "a file"}, {"content": [], "path": "/a"}, {"content": None}, {}, [{"name": "a"}], [], None, 5],
     ids=str,
 )
-def test_what_another_tool_returned_stays(given):
+def test_a_result_that_is_not_mcps_is_not_changed(given):
     assert convert_result(given, "Read") == given

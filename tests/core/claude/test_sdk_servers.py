@@ -261,7 +261,7 @@ def called(name, text, **result):
 
 
 @pytest.mark.parametrize("text", ["42", " 42 ", "true", "null", '"x"', "[1]", "-1.5e3"])
-def test_gemini_takes_a_text_that_is_json_for_a_text(text):
+def test_gemini_gets_a_json_text_as_a_text(text):
     """Its client refuses an answer whose first text is JSON and no object."""
     got = called("gemini-cli-mcp-client", text)
     assert got["content"] == [{"type": "text", "text": text}] and isinstance(got["structuredContent"], dict)
@@ -269,7 +269,7 @@ def test_gemini_takes_a_text_that_is_json_for_a_text(text):
 
 
 @pytest.mark.parametrize("text", ["the sum is 42", "", "{}", '{"a": 1}', "42 and more"])
-def test_any_other_text_reaches_gemini_as_it_is(text):
+def test_gemini_gets_any_other_text_unchanged(text):
     assert called("gemini-cli-mcp-client", text) == {"content": [{"type": "text", "text": text}]}
     own = {"structuredContent": {"sum": 42}}
     assert called("gemini-cli-mcp-client", "42", **own) == {"content": [{"type": "text", "text": "42"}], **own}

@@ -21,10 +21,10 @@ from shim.core.claude.tool_content import format_content
         (" \n\t\na", "a"),
     ],
 )
-def test_blank_lines_before_an_output_and_white_space_behind_it_are_left_out(given, expected):
+def test_leading_blank_lines_and_trailing_white_space_are_removed(given, expected):
     assert format_content(given, "Bash", failed=False) == expected
     assert format_content(given, "Bash", failed=True) == expected
 
 
-def test_what_another_tool_returned_stays_as_it_is():
+def test_the_output_of_another_tool_is_not_trimmed():
     assert format_content("\na\n", "Read", failed=False) == "\na\n"

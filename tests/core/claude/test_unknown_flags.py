@@ -35,7 +35,7 @@ from shim.core.errors import FrontendError
         ("--restrict", "--restricted"),
     ],
 )
-def test_a_near_miss_of_a_permission_flag_is_refused(typed: str, flag: str) -> None:
+def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
     for words in ([typed, "plan"], [f"{typed}=plan"], ["-p", "hi", typed]):
         with pytest.raises(FrontendError, match=f"unknown option '{typed}', did you mean `{flag}`") as caught:
             check_unknown_flags(parse(words))
@@ -60,7 +60,7 @@ def test_a_near_miss_of_a_permission_flag_is_refused(typed: str, flag: str) -> N
         (["--approval-mode", "plan"], "--permission-mode"),
     ],
 )
-def test_another_name_for_a_permission_flag_is_refused(words: list[str], flag: str) -> None:
+def test_a_synonym_of_a_permission_flag_is_refused(words: list[str], flag: str) -> None:
     with pytest.raises(FrontendError, match=f"unknown option .*, did you mean `{flag}`"):
         check_unknown_flags(parse(["-p", "hi", *words]))
 
@@ -116,7 +116,7 @@ def test_any_other_unknown_flag_only_warns(typed: str) -> None:
     assert warning.startswith(f"warning: unknown option '{typed}' has no effect") and warning.endswith("\n")
 
 
-def test_a_warning_suggests_the_flag_that_is_most_like_it() -> None:
+def test_a_warning_suggests_the_most_similar_flag() -> None:
     (warning,) = check_unknown_flags(parse(["--verbos"]))
     assert "did you mean `--verbose`?" in warning
 

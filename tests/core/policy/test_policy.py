@@ -218,7 +218,7 @@ def test_a_denied_command_is_found_among_others(command):
         ("mcp__s_y", False, False),
     ],
 )
-def test_a_rule_knows_a_servers_tool_by_the_name_that_claude_gives_it(rule, allows, narrows):
+def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
     """Measured with claude 2.1.330. A rule that forbids may also spell the server as its configuration does."""
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
         assert read_rule(rule).names(name) is allows

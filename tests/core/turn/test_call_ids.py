@@ -207,7 +207,7 @@ def test_a_forbidden_second_call_stops_the_turn(identity):
     assert denials(stage) == [(calls[1]["id"], "Bash")]
 
 
-def test_a_forbidden_call_is_stopped_behind_a_refused_one_with_its_id():
+def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
     """The refused one never ran. The other call did."""
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.denied("t", "Bash", {"command": "rm a"})
@@ -217,7 +217,7 @@ def test_a_forbidden_call_is_stopped_behind_a_refused_one_with_its_id():
     assert stage.turn.cause == "denied"
 
 
-def test_a_forbidden_call_is_stopped_that_has_the_id_of_a_hidden_one():
+def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.tool_use("t", "todo", {}, hidden=True)
     stage.turn.tool_use("t", "Bash", {"command": "rm a"})

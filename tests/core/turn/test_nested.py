@@ -178,7 +178,7 @@ def test_a_nested_result_has_the_parent_of_its_call():
     finish(stage)
 
 
-def test_what_an_mcp_server_returned_to_a_nested_agent_has_claudes_form():
+def test_an_mcp_result_of_a_nested_agent_has_claudes_form():
     stage = with_a_task()
     child = stage.turn.child("task")
     child.tool_use("n", "mcp__srv__take", {})
@@ -190,7 +190,7 @@ def test_what_an_mcp_server_returned_to_a_nested_agent_has_claudes_form():
     assert audio == [{"type": "text", "text": "[Audio from srv] Binary content (audio/wav, 3 bytes), not saved"}]
 
 
-def test_only_the_calls_of_a_nested_agent_are_said_to_a_frontend_that_did_not_ask_for_its_texts():
+def test_texts_of_a_nested_agent_are_not_written_unless_requested():
     """Measured with claude 2.1.332: texts and thoughts come only with `--forward-subagent-text`."""
     stage = Stage(forwards_subagent_text=False)
     stage.turn.started(session_id="s")

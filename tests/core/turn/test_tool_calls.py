@@ -518,7 +518,7 @@ def test_a_denied_call_that_failed_keeps_the_promise():
     assert stage.turn.denied_tool_that_ran == "" and stage.turn.cause == ""
 
 
-def test_a_denial_that_no_vendor_was_told_proves_nothing():
+def test_a_denial_that_the_vendor_did_not_receive_breaks_no_promise():
     """A call of the frontend's own process is denied where it would run, and its vendor may report any result."""
     stage = started()
     stage.turn.refused(ask(stage), "no way", announced=True, vendor_knows=False)
@@ -542,7 +542,7 @@ CLAUDE_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "ima
 @pytest.mark.parametrize("redact", [False, True], ids=["plain", "redacting"])
 @pytest.mark.parametrize("is_early", [False, True], ids=["after its call", "before its call"])
 @pytest.mark.parametrize("given", [[MCP_IMAGE], {"content": [MCP_IMAGE]}], ids=["blocks", "whole result"])
-def test_what_an_mcp_server_returned_has_claudes_form(given, is_early, redact):
+def test_an_mcp_result_has_claudes_form(given, is_early, redact):
     """Claude's frontends cannot show a block of MCP's."""
     stage = started(redact=redact)
     if is_early:
@@ -554,7 +554,7 @@ def test_what_an_mcp_server_returned_has_claudes_form(given, is_early, redact):
     assert result["message"]["content"][0]["content"] == [CLAUDE_IMAGE]
 
 
-def test_a_result_of_mcp_that_says_it_failed_is_an_error():
+def test_an_mcp_result_with_is_error_is_an_error():
     stage = started()
     stage.turn.tool_use("t", "mcp__srv__take", {})
     stage.turn.tool_result("t", {"content": [{"type": "text", "text": "no"}], "isError": True})
@@ -572,7 +572,7 @@ def test_a_secret_in_structured_content_is_redacted():
     assert secret not in stage.lines()[1]["message"]["content"][0]["content"]
 
 
-def test_a_servers_tool_has_the_name_that_claude_gives_it():
+def test_an_mcp_tool_is_written_with_claudes_name():
     """The real claude replaces every character that the API does not take in a tool's name."""
     stage = started()
     name, plain = "mcp__my srv.x__do it/ü", "mcp__my_srv_x__do_it__"
@@ -585,13 +585,13 @@ def test_a_servers_tool_has_the_name_that_claude_gives_it():
     assert stage.turn.denials["t"]["tool_name"] == plain
 
 
-def test_a_question_about_a_servers_tool_has_the_name_that_claude_gives_it():
+def test_a_permission_request_has_claudes_name_of_an_mcp_tool():
     stage = started()
     stage.turn.permission("q", "t", "mcp__s.x__do it", {}, ("do it", {}))
     assert stage.turn.asked[0].tool == "mcp__s_x__do_it"
 
 
-def test_the_tools_of_a_server_are_listed_by_the_names_that_claude_gives_them():
+def test_init_lists_mcp_tools_with_claudes_names():
     stage = Stage()
     stage.turn.started(session_id="s", tools=["Bash", "mcp__s.x__do it"])
     assert stage.lines()[0]["tools"] == ["Bash", "mcp__s_x__do_it"]

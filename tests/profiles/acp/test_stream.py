@@ -372,7 +372,7 @@ def used(output):
 )
 @pytest.mark.parametrize("done", [DONE, used(0)])
 @pytest.mark.parametrize("before", [[], [text(RETRYING), text(RETRYING)]])
-def test_a_failure_that_copilot_says_as_a_text_is_an_error_and_not_the_models_word(words, cause, done, before):
+def test_a_failure_that_copilot_sends_as_text_is_an_error(words, cause, done, before):
     result, texts, lines = copilot(*before, text(words), update("usage_update", used=5, size=9), done=done)
     assert result["is_error"] and result["shim"]["cause"] == cause
     assert words.removeprefix("Error: ")[:20] in json.dumps(result)
@@ -401,7 +401,7 @@ def test_a_model_may_begin_with_the_word_error(updates):
         assert copilot(*updates)[0]["result"] == whole
 
 
-def test_a_model_that_calls_a_tool_after_the_word_error_goes_on():
+def test_a_turn_continues_if_the_model_calls_a_tool_after_the_word_error():
     call = update("tool_call", toolCallId="c1", kind="execute", title="x", rawInput={"command": "ls"})
     over = update("tool_call_update", toolCallId="c1", status="completed", rawOutput="a")
     result, _, lines = copilot(text("Error: let me look"), call, over, text("Done."))
@@ -410,7 +410,7 @@ def test_a_model_that_calls_a_tool_after_the_word_error_goes_on():
 
 
 @pytest.mark.parametrize("session", ["s1", "s2"])
-def test_what_a_forked_session_says_of_earlier_turns_is_not_said_again(session):
+def test_the_history_that_a_forked_session_replays_is_not_written(session):
     """opencode sends the history of a session that it forks, as other agents do when they load one."""
     call = {"toolCallId": "c1", "title": "ls", "kind": "execute", "rawInput": {"command": "ls"}}
     old = (

@@ -51,7 +51,7 @@ def results(talk):
         ),
     ],
 )
-def test_a_field_that_is_not_sent_again_is_as_it_was(updates, expected):
+def test_a_field_missing_from_an_update_keeps_its_value(updates, expected):
     assert results(begin().says(*updates))[0] == [(expected, False)]
 
 
@@ -88,7 +88,7 @@ def image(data=PNG):
     ],
 )
 @pytest.mark.parametrize("beside", [False, True])
-def test_every_kind_of_content_is_shown(block, shown, beside):
+def test_every_kind_of_content_is_written(block, shown, beside):
     sent = content({"type": "text", "text": "before"}, block) if beside else content(block)
     (((returned, failed),), _, shim) = results(begin().says(changed(status="completed", content=sent)))
     shown = {"type": "text", "text": shown} if isinstance(shown, str) else shown
@@ -105,14 +105,14 @@ def test_every_kind_of_content_is_shown(block, shown, beside):
         ({"type": "content", "content": {"type": "image"}}, "content/image"),
     ],
 )
-def test_content_that_cannot_be_shown_is_counted(item, name):
+def test_unknown_content_is_counted(item, name):
     sent = [item, *content({"type": "text", "text": "seen"})]
     ((returned, _), *_), _, shim = results(begin().says(changed(status="completed", content=sent)))
     assert returned == "seen" and shim["unknown_events"] == {name: 1}
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
-def test_a_call_that_is_over_is_not_over_again(status):
+def test_a_second_end_of_a_call_is_ignored(status):
     first, second = (content({"type": "text", "text": word}) for word in ("one", "two"))
     talk = begin().says(changed(status="completed", content=first), changed(status=status, content=second))
     returned, names, shim = results(talk)
@@ -120,19 +120,19 @@ def test_a_call_that_is_over_is_not_over_again(status):
     assert shim["repairs"] == {"second_tool_result": 1}
 
 
-def test_what_is_said_of_a_call_that_is_over_begins_no_other():
+def test_an_update_of_an_ended_call_does_not_start_another_call():
     talk = begin().says(changed(status="completed"), changed(title="late"), changed(content=content(TEXT)))
     assert results(talk)[:2] == ([("", False)], ["shot_take"])
 
 
-def test_a_new_call_may_have_the_id_of_one_that_is_over():
+def test_a_new_call_may_have_the_id_of_an_ended_call():
     again = update("tool_call", toolCallId="k1", title="bash", kind="execute", rawInput={"command": "ls"})
     done = changed(status="completed", content=content({"type": "text", "text": "two"}))
     talk = begin().says(changed(status="completed", content=content(TEXT)), again, done)
     assert results(talk)[:2] == ([(TEXT["text"], False), ("two", False)], ["shot_take", "Bash"])
 
 
-def test_a_refused_call_of_gemini_has_the_file_that_its_error_names():
+def test_a_refused_gemini_call_has_the_path_from_its_error():
     error = 'Path not in workspace: Attempted path "/opt/made.txt" resolves outside the allowed workspace directories'
     over = {"status": "failed", "kind": "edit", "content": content({"type": "text", "text": error})}
     refused = update("tool_call_update", toolCallId="write_file__call_1_0", **over)

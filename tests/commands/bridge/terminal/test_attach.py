@@ -55,7 +55,7 @@ def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(session, attached, 
         assert terminal.end() == 0 and terminal.clean
 
 
-def test_a_paste_without_its_end_mark_does_not_deafen_the_terminal(session, attached, monkeypatch):
+def test_a_paste_without_its_end_mark_does_not_block_the_keys(session, attached, monkeypatch):
     one = session(["hear", "go"], TURN)
     with attached(one) as terminal:
         terminal.until("✓ done")

@@ -170,7 +170,7 @@ def test_words_answer_nothing(sitting, keys):
     "typed",
     ["y\r", "yes\r", "n\r", "1\r", "allow\r", "Y\r\r", "y\r\n", "y\n\r", "y\ry\r", "\ry\r", "\x1b[200~y\r\x1b[201~\r"],
 )
-def test_an_answer_and_enter_in_one_read_are_neither_an_answer_nor_a_message(sitting, typed):
+def test_an_answer_and_enter_in_one_read_are_ignored(sitting, typed):
     sitting.ask("Bash", command="ls")
     sitting.press(typed)
     assert sitting.said == [] and "✗ nothing was answered" in sitting.shown
@@ -180,7 +180,7 @@ def test_an_answer_and_enter_in_one_read_are_neither_an_answer_nor_a_message(sit
 
 
 @pytest.mark.parametrize("before", ["y", "\x1b[200~yes\x1b[201~", " n "])
-def test_an_answers_word_that_stands_in_the_line_when_a_question_comes_is_no_message(sitting, before):
+def test_an_answer_typed_before_its_question_is_not_sent_as_a_message(sitting, before):
     sitting.take(question(command="ls"))
     sitting.press(before)
     sitting.wait(GRACE_SECONDS)
@@ -191,7 +191,7 @@ def test_an_answers_word_that_stands_in_the_line_when_a_question_comes_is_no_mes
 
 
 @pytest.mark.parametrize(("word", "behaviour"), [("yes", "allow"), ("no", "deny"), ("always", "allow")])
-def test_the_rest_of_an_answers_word_is_no_message(sitting, word, behaviour):
+def test_the_rest_of_an_answer_is_not_sent_as_a_message(sitting, word, behaviour):
     sitting.ask("Bash", command="ls")
     sitting.press(*word)
     sitting.press("\r")
