@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import programs
@@ -30,7 +30,7 @@ from counters import ccusage
 from frontend import Frontend, Run
 from scripts import REPLY
 from sdk_clients import PYTHON, TYPESCRIPT
-from vendor_setups import CLAUDE_ITSELF, KIMI, PI_CUMULATIVE, QWEN, VENDORS, VIBE, Vendor
+from vendor_setups import CLAUDE_ITSELF, KIMI, KIMI_CODE, PI_CUMULATIVE, QWEN, VENDORS, VIBE, Vendor
 from wrappers import WRAPPERS
 
 from shim.vendors import find
@@ -337,7 +337,8 @@ def _output(command: Sequence[str], seconds: float, environment: Mapping[str, st
 
 def list_checks() -> dict[str, Callable[[], Report]]:
     """Return each check by the name of its program: the vendors first, then the clients."""
-    vendors = [vendor for vendor in (*VENDORS, VIBE, KIMI, CLAUDE_ITSELF) if vendor.package not in KEPT]
+    kimi_code = replace(KIMI_CODE, name="kimi-code")  # the tests start it as `kimi`, which is kimi-cli's name here
+    vendors = [vendor for vendor in (*VENDORS, VIBE, KIMI, kimi_code, CLAUDE_ITSELF) if vendor.package not in KEPT]
     checks: dict[str, Callable[[], Report]] = {
         vendor.name: (lambda vendor=vendor: check_vendor(vendor)) for vendor in vendors
     }
