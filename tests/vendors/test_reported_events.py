@@ -430,6 +430,24 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
     assert [block["name"] for _, block in blocks(lines, "tool_use")] == [claude]
 
 
+@pytest.mark.parametrize(
+    ("name", "own", "deny", "stopped"),
+    [
+        ("gemini", "mcp_s_x_make", ["mcp__s", "mcp__s_x__other"], True),
+        ("gemini", "mcp_s_x_make", ["mcp__s_x"], True),
+        ("gemini", "mcp_s_x_make", ["mcp__s__make"], False),
+        ("opencode", "s_x_make", ["mcp__s__x_make", "mcp__s_x__other"], True),
+    ],
+)
+def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny, stopped):
+    event = {"type": "tool_use", "sessionID": "ses_1", "part": {"tool": own, "callID": "c1", "state": {"output": "o"}}}
+    events = gemini_call(own) if name == "gemini" else [event]
+    terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(judge=judge(deny=deny))
+    translation = Translation(vendor(name).translator, terms, open_pen("claude", STABLE_IDENTITY), None)
+    lines = parse(translation.feed(b"".join(map(dumped, events))) + translation.close(Exit(code=0), ""))
+    assert (lines[-1].get("shim", {}).get("cause") == "denied") is stopped, lines[-1]
+
+
 # -- cursor -----------------------------------------------------------------------------------------------------------
 
 

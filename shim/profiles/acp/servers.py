@@ -1,9 +1,12 @@
 """MCP servers of `--mcp-config` as the protocol has them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from shim.core.policy.rules import MCP, plain_name
-from shim.core.reading.typed import Any
+from shim.core.reading.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shim.core.policy.judge import Judge
 
 SERVERS = 100  # that one session may have
 
@@ -13,18 +16,24 @@ def servers(named: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
     return tuple([_server(name, one) for name, one in named.items() if isinstance(one, dict)][:SERVERS])
 
 
-def tool_of(template: str, names: Iterable[str], own: str) -> str:
+def tool_of(template: str, names: Iterable[str], own: str, judge: "Judge | None" = None) -> str:
     """Claude's name of a tool that an agent calls `own`, where it is of one of the named servers; else "".
 
-    `template` is how the agent names such a tool: "mcp_{server}_{tool}". Where two servers fit, the longer name
-    counts.
+    `template` is how the agent names such a tool: "mcp_{server}_{tool}". Where two servers fit, the tool that a rule of
+    the `judge` restricts counts, else that of the server with the longer name.
     """
+    found = list(_list_readings(template, names, own))
+    restricted = (name for name in found if judge is not None and judge.narrowed(name, {}) is not None)
+    return next(restricted, found[0] if found else "")
+
+
+def _list_readings(template: str, names: Iterable[str], own: str) -> Iterator[str]:
+    """Yield what an agent may mean by a tool's name, that of the server with the longest name first."""
     for name in sorted(names, key=len, reverse=True) if template else ():
         server = plain_name(name)
         beginning = template.partition("{tool}")[0].replace("{server}", server)
         if own.startswith(beginning) and len(own) > len(beginning):
-            return f"{MCP}{server}__{own[len(beginning) :]}"
-    return ""
+            yield f"{MCP}{server}__{own[len(beginning) :]}"
 
 
 def _server(name: str, server: Mapping[str, Any]) -> Mapping[str, Any]:

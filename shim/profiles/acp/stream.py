@@ -338,7 +338,7 @@ class AcpTranslator(Translator):
             return ""
         if self._server_names is None:
             self._server_names = [*self.link.servers, *self.turn.terms.session.server_names()]
-        return tool_of(self.server_tool, self._server_names, own)
+        return tool_of(self.server_tool, self._server_names, own, self.turn.terms.judge)
 
     def _returned(self, call: Call) -> object:
         """Return the content of a call, or its raw output if there is no content.
