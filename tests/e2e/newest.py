@@ -2,10 +2,10 @@
 
     python tests/e2e/newest.py [NAME ...]
 
-Each program is installed into the cache of the e2e tests and gets a short smoke against the model servers on loopback:
-its version, one turn in each permission mode that the shim passes to it, and one conversation if it can hold one.
-Clients hold a conversation with qwen. A vendor for which no scripted model exists is only asked for its version and its
-help. The report is for a person, who then raises a pin; nothing in the repository changes.
+Each program is installed into the cache of the e2e tests and is smoke-tested with the model servers on loopback:
+its version, one turn in each permission mode that the shim passes to it, and a conversation if the vendor supports one.
+Clients hold a conversation with qwen. For a vendor without a scripted model only the version and the help are read. The
+report is for a person, who then raises a pin. No file of the repository is changed.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ Check = Callable[[], "str | None"]  # returns what a person should know, and rai
 
 @dataclass
 class Report:
-    """What was found out about one program.
+    """The findings about one program.
 
     name        what the tests call it
     pinned      the version that the tests use
     newest      the version in the registry; "" if the registry did not answer
-    changes     what differs from the pinned version, or what is not known of it
+    changes     the differences from the pinned version, or what could not be compared
     failures    the steps that did not pass
     """
 
@@ -70,7 +70,7 @@ class Report:
     failures: list[str] = field(default_factory=list)
 
     def run(self, step: str, check: Check) -> bool:
-        """Run a step and keep what came of it; return whether it passed."""
+        """Run a step, record its change or failure, and return whether it passed."""
         try:
             change = check()
         except Exception as error:
@@ -97,7 +97,7 @@ class Report:
 
 
 def find_newest(package: str) -> str:
-    """Return the newest version of a package of npm's or PyPI's. RuntimeError if the registry has none."""
+    """Return the newest version of a package on npm or PyPI. Raise RuntimeError if the registry has none."""
     if package in programs.PYTHON_PINS or package in programs.PYTHON_PROGRAMS:
         name = programs.PYTHON_PINS.get(package, package).partition("==")[0]
         python = programs.newer_python() if package in programs.PYTHON_PROGRAMS else None
@@ -116,7 +116,7 @@ def find_newest(package: str) -> str:
 
 
 def use_version(package: str, version: str) -> None:
-    """Let the tests' installer install this version from now on, in this process alone."""
+    """Make the tests' installer install this version from now on, only in this process."""
     if package in programs.PYTHON_PINS:
         programs.PYTHON_PINS[package] = f"{programs.PYTHON_PINS[package].partition('==')[0]}=={version}"
     elif package in programs.PYTHON_PROGRAMS:
@@ -129,7 +129,7 @@ def use_version(package: str, version: str) -> None:
 
 
 def compare_flags(before: str, after: str) -> str | None:
-    """Return which flags two help pages do not share; None if the pages name the same ones."""
+    """Return the flags that only one of two help pages names, or None if both name the same flags."""
     old, new = set(FLAG.findall(before)), set(FLAG.findall(after))
     gone, added = sorted(old - new), sorted(new - old)
     parts = [f"gone {' '.join(gone)}"] * bool(gone) + [f"new {' '.join(added)}"] * bool(added)
@@ -140,7 +140,7 @@ def compare_flags(before: str, after: str) -> str | None:
 
 
 def check_vendor(vendor: Vendor) -> Report:
-    """Return what the newest version of a vendor program does otherwise than the pinned one."""
+    """Return how the newest version of a vendor program differs from the pinned version."""
     package = "newest" if vendor is CLAUDE_ITSELF else vendor.package
     report = Report(vendor.name, programs.version_of(package))
     if not _take_newest(report, package, lambda: read_help(vendor)):
@@ -151,7 +151,7 @@ def check_vendor(vendor: Vendor) -> Report:
 
 
 def _take_newest(report: Report, package: str, read: Callable[[], str] = str) -> bool:
-    """Install the newest version and compare its help with the pinned one's; return whether it can be tried."""
+    """Install the newest version and compare its help with the pinned version. Return whether it can be tested."""
 
     def look_up() -> None:
         report.newest = find_newest(package)
@@ -290,7 +290,7 @@ def _ask_ccusage() -> None:
 
 
 def _client_checks() -> Mapping[str, Callable[[], None]]:
-    """What is tried with each client, by its pin."""
+    """Return the check of each client by the name of its pin."""
 
     def ask(wrapper: object) -> Callable[[], None]:
         def check() -> None:
@@ -306,7 +306,7 @@ def _client_checks() -> Mapping[str, Callable[[], None]]:
 
 
 def check_client(package: str) -> Report:
-    """Return what the newest version of a client does otherwise than the pinned one."""
+    """Return how the newest version of a client differs from the pinned version."""
     shown = "claude-agent-sdk (Python)" if package == "newest" else package
     report = Report(shown, programs.version_of(package))
     check = _client_checks().get(package)

@@ -50,15 +50,15 @@ EXTRAS = (
 
 
 class Request(NamedTuple):
-    """What a fork becomes."""
+    """The program that a fork runs, and its surroundings."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     cwd: str
     new_session: bool = False
     terminal: bool = False  # stdin is the terminal of the new session
-    closed: tuple[int, ...] = ()  # descriptors that it does not have
-    module: str = ""  # what it runs in the place of the drop-in
+    closed: tuple[int, ...] = ()  # descriptors that are closed
+    module: str = ""  # the module to run instead of the drop-in
 
 
 class Forked(subprocess.Popen[bytes]):
@@ -151,7 +151,7 @@ Fork = Callable[[Request, Sequence[int]], int]  # what starts a host with these 
 
 
 def use_forked_hosts(fork: Fork | None = None) -> None:
-    """Let `shim.bridge.start` fork its hosts in this process: with `fork`, or with the server where it is None."""
+    """Make `shim.bridge.start` fork hosts instead of starting them: with `fork`, or with the server if it is None."""
     from shim.bridge import registry, start
 
     def spawn(folder: str, held: Any, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
@@ -171,14 +171,14 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
 
 
 def _can_fork_host(environment: Mapping[str, str]) -> bool:
-    """Return whether a fork can stand for this host: it needs no other interpreter, and loses no thread and no loop."""
+    """Return whether a fork can replace this host: with the same interpreter, and without a running event loop."""
     python = {name: value for name, value in environment.items() if name.startswith("PYTHON")}
     same = all(os.environ.get(name) == value for name, value in python.items())
     return same and possible and asyncio._get_running_loop() is None
 
 
 def _fork_here(request: Request, files: Sequence[int]) -> int:
-    """Fork this process, which is a fork itself: the parent of the host is the process that really starts it."""
+    """Fork this process, which is a fork itself, so that the host has the same parent as if it were started."""
     from shim.channels import early_signals
 
     every = signal.valid_signals()
@@ -213,7 +213,7 @@ RUNNABLE = ("shim", "shim.commands.turn.demo_child", "shim.recording.replay")
 
 
 class ForkedHere(subprocess.Popen[bytes]):
-    """A child that is a fork of this process, which is a fork itself; any other program is started really."""
+    """A child that is a fork of this process, which is a fork itself. Other programs are started as usual."""
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
         names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A vendor's process that exists in this process only: the real loop and the real drivers talk to it without pipes."""
+"""A vendor's program in memory: the real loop and the real drivers use it without a process and pipes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Program(Protocol):
         """Return what it prints before it reads anything."""
 
     def receive(self, line: bytes) -> bytes:
-        """Return what it prints because of one line on its stdin."""
+        """Return what it prints after it has received one line on its stdin."""
 
     @property
     def waits(self) -> bool:
@@ -132,7 +132,7 @@ class MemoryOutput:
 
 
 class MemoryEnds:
-    """Stands in the place of file descriptors 0 and 1. There is no stdin."""
+    """Replaces file descriptors 0 and 1. There is no stdin."""
 
     source: Any = None
 
@@ -145,7 +145,7 @@ class MemoryEnds:
 
 
 class MemoryLauncher(Launcher):
-    """A launcher that asks no program for its help."""
+    """A launcher that does not start a program for its help."""
 
     def __init__(self, *parts: Any, **more: Any) -> None:
         super().__init__(*parts, **more)
@@ -155,7 +155,7 @@ class MemoryLauncher(Launcher):
 def run_in_memory(monkeypatch: pytest.MonkeyPatch, words: Sequence[str], vendor: str, starts: Starts) -> bytes:
     """Run `claude WORDS` over a vendor whose program is what `starts` returns; return what the frontend received.
 
-    Raise ShimError where the turn is refused before a child is started.
+    Raise ShimError if the turn is refused before a child is started.
     """
 
     def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any) -> Program:

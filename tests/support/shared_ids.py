@@ -1,4 +1,4 @@
-"""Two calls and their results in the words of each vendor, with ids that are chosen by the test."""
+"""Two calls and their results in the format of each vendor, with ids that the test chooses."""
 
 import json
 from typing import Any

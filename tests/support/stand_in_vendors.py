@@ -1,8 +1,7 @@
-"""Stand-ins for vendors' programs that honour exactly the permission arguments that each vendor promises to honour.
+"""Stand-ins for vendors' programs that keep exactly the promises of each vendor's permission arguments.
 
-A stand-in is made from the command line and the environment that the launch code made, and knows nothing else. Its
-model makes some calls; `ran` are those that would have taken effect. What the real programs do is tried by
-`tests/e2e/test_permissions.py`; the same table holds both to the same outcomes.
+A stand-in gets only the command line and the environment of the launch code. Its model makes some calls, and `ran`
+contains the calls that took effect. `tests/e2e/test_permissions.py` tests the real programs with the same table.
 """
 
 from __future__ import annotations
@@ -66,11 +65,11 @@ class StandIn:
         return b""
 
     def make_calls(self) -> None:
-        """Run the calls that nothing forbids. It is called outside of any event loop."""
+        """Run the calls that are not forbidden. Call this outside of an event loop."""
         self.ran = {call for call in self.calls if call.tool in self.names and self.runs(call)}
 
     def runs(self, call: Call) -> bool:
-        """Return whether a call takes effect although nobody can be asked."""
+        """Return whether a call takes effect without a permission prompt."""
         raise NotImplementedError
 
     def values(self, flag: str) -> list[str]:
@@ -276,7 +275,7 @@ class Qwen(StandIn):
         return b""
 
     def _go_on(self) -> bytes:
-        """Make the calls up to the next one that it asks about; then the turn is over."""
+        """Make the calls up to the next call that needs an answer. After the last call the turn ends."""
         printed = b""
         while self.left:
             call = self.left[0]

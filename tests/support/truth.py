@@ -85,12 +85,12 @@ def _check_exit(result: Line, cause: str) -> None:
 
 
 def check_calls(lines: Sequence[Line]) -> list[Any]:
-    """Assert that each call of a stream has an id of its own and one result; gives back what the results say."""
+    """Assert that each call of a stream has a unique id and one result. Return the contents of the results."""
     blocks = [block for line in lines for block in _blocks_of(line)]
     calls = [block["id"] for block in blocks if block.get("type") == "tool_use"]
     results = [block for block in blocks if block.get("type") == "tool_result"]
-    twice = {identity for identity in calls if calls.count(identity) > 1}
-    assert not twice, f"these ids name several calls: {twice}"
+    duplicates = {call_id for call_id in calls if calls.count(call_id) > 1}
+    assert not duplicates, f"several calls have these ids: {duplicates}"
     answered = [block["tool_use_id"] for block in results]
     assert sorted(answered) == sorted(calls), f"calls {calls} have the results of {answered}"
     return [block["content"] for block in results]
