@@ -23,7 +23,7 @@ def handle(handler: Callable[[int, FrameType | None], None]) -> None:
 
 
 def listen() -> None:
-    """Note signals from now on, whatever our parent has ignored or blocked."""
+    """Record signals from now on, also signals that our parent has ignored or blocked."""
     stop_ignoring_signals()
     handle(_note)
     unblock_signals()

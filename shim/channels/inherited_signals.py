@@ -1,17 +1,17 @@
-"""Undo the signal state that a parent passes on through `execve`, before anything is started or waited for.
+"""Resets blocked and ignored signals that were inherited from the parent, before any child is started or waited for.
 
 Launch daemons and thread pools block signals, some supervisors ignore SIGCHLD, and a shell without job control ignores
-SIGINT in background jobs. The kernel passes on both states. The real claude resets them too.
+SIGINT in background jobs. The kernel keeps both states across `execve`. The real claude resets them, too.
 """
 
 import signal
 
-# SIGCHLD: if it is ignored, the kernel reaps our children and no exit status is left for us. SIGALRM bounds a hook.
+# If SIGCHLD is ignored, the kernel reaps our children, and their exit statuses are lost. SIGALRM bounds a hook.
 RESET_TO_DEFAULT = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
 
 
 def reset_inherited_signals() -> None:
-    """Stop ignoring the signals that we need, and unblock all."""
+    """Restore the default handlers of the signals that we need, and unblock all signals."""
     stop_ignoring_signals()
     unblock_signals()
 
@@ -29,5 +29,5 @@ def stop_ignoring_signals() -> None:
 
 
 def unblock_signals() -> None:
-    """Unblock all signals. A pending one arrives at once, so its handler must be in place."""
+    """Unblock all signals. A pending signal arrives at once, so its handler must already be set."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

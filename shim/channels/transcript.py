@@ -38,16 +38,16 @@ MARK = b'{"parentUuid":null,"isSidechain":false,"shim":true,'
 _INIT, _SESSION = b'{"type":"system","subtype":"init",', b'"session_id":"'
 
 
-MAX_RESUMED_BYTES = 16 * 1024 * 1024  # of the end of a transcript, in which a repeated message is looked for
+MAX_RESUMED_BYTES = 16 * 1024 * 1024  # only so much of a transcript's end is searched for repeated messages
 
 
 def read_user_uuids(path: str) -> list[str]:
-    """Return the ids of the user's messages in a transcript; none if it cannot be read."""
+    """Return the ids of the user's messages in a transcript, or [] if it cannot be read."""
     return list_user_uuids(_read_end(path))
 
 
 def read_message_uuids(path: str) -> list[str]:
-    """Return the ids of all messages in a transcript, in their order; none if it cannot be read."""
+    """Return the ids of all messages in a transcript, in order, or [] if it cannot be read."""
     return list_message_uuids(_read_end(path))
 
 
@@ -83,7 +83,7 @@ class Transcript:
         # History lists leave out sessions of programs.
         self._entrypoint = environment.get("CLAUDE_CODE_ENTRYPOINT") or "sdk-cli"
         self._name: str | None = None
-        self.forked_from = ""  # the path of the transcript that a new one begins with
+        self.forked_from = ""  # path of the transcript of the original session, which is copied for a fork
         self._descriptor: int | None = None
         self._ended = not self._projects
         self._size = 0
@@ -223,14 +223,14 @@ class Transcript:
             os.close(folder)
 
     def _copy_history(self, descriptor: int) -> None:
-        """Begin the transcript of a forked session with the lines of the original, under the new session's id."""
+        """Copy the lines of the original session into the transcript of a fork, with the fork's session id."""
         original = os.path.basename(self.forked_from).removesuffix(".jsonl")
         data = _read_end(self.forked_from) if original else b""
-        if not data.startswith(MARK):  # there is none, it is not ours, or it is too long to be copied
+        if not data.startswith(MARK):  # the original is missing, not written by the shim, or too long to be copied
             return
         data = data[: data.rfind(b"\n") + 1]
         session = str(self._name).removesuffix(".jsonl")
-        for key in (b'"sessionId":', b'"session_id":'):  # unescaped, so neither stands in a text
+        for key in (b'"sessionId":', b'"session_id":'):  # in a text the quotes would be escaped
             data = data.replace(key + dump(original), key + dump(session))
         while data:
             written = os.write(descriptor, data)

@@ -349,9 +349,10 @@ class ToolCalls:
             self._finish()
 
     def judge_nested(self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Judge a call of a nested agent, and stop the turn if it must not run.
+        """Check a call of a nested agent against the rules, and stop the turn if the call is forbidden.
 
-        Return True if the vendor was told so: it refuses the call itself, unless `report_forbidden_run` says otherwise.
+        Return True if the vendor knows the rule and should refuse the call itself. `report_forbidden_run` is called if
+        the vendor runs the call nevertheless.
         """
         judge = self._terms.judge
         if judge is None or not judge.denies(name, arguments) or self._was_refused(identity, name, arguments):
@@ -362,7 +363,7 @@ class ToolCalls:
         return False
 
     def report_forbidden_run(self, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call ran although the vendor was told that it must not: the turn is stopped."""
+        """Stop the turn because the vendor ran a call although it knew the rule that forbids the call."""
         self._denials.tool_that_ran = name
         self._forbidden(said_as, name, arguments)
 

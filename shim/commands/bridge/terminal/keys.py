@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 PASTE_CHARACTERS = 1_000_000  # of a paste; the rest of it is left out
-PASTE_SECONDS = 1.0  # of silence that end a paste without its end mark: a terminal sends a paste without pauses
+PASTE_SECONDS = 1.0  # of silence end a paste without an end mark, because a terminal sends a paste without pauses
 LINE_CHARACTERS = 1_000_000  # of a message that is typed
 ORDER_CHARACTERS = 64  # of an escape sequence; what goes on for longer is none
 KEPT_LINES = 100  # that the arrow up brings back
@@ -18,7 +18,7 @@ CTRL_C, CTRL_D, CTRL_T, CTRL_Z, TAB = "ctrl-c", "ctrl-d", "ctrl-t", "ctrl-z", "t
 NEWLINE, _KILL, _CUT, _WORD = "newline", "kill", "cut", "word"
 _PASTED = "\x1b[201~"  # the end of a paste
 CTRL_C_BYTE = b"\x03"
-_BURST = {ENTER: "\n", NEWLINE: "\n", TAB: "\t"}  # keys that are text where several lines come at once
+_BURST = {ENTER: "\n", NEWLINE: "\n", TAB: "\t"}  # keys that are text if several lines come in one read
 PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"  # a terminal then says where a paste begins and ends
 
 _TEXT = re.compile(r"[^\x00-\x1f\x7f]+")
@@ -55,11 +55,11 @@ class Keys:
 
     @property
     def is_pasting(self) -> bool:
-        """Return whether a paste has begun whose end mark is missing."""
+        """Return whether a paste has started and its end mark has not come."""
         return self._paste is not None
 
     def end_paste(self) -> list[str]:
-        """Return the keys of a paste whose end mark did not come; the next byte is a key of its own again."""
+        """End a paste without an end mark, and return its keys. The next bytes are keys again."""
         keys = list[str]()
         if self._paste is not None:
             keys.append(_clean_paste(self._paste))

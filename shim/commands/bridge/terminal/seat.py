@@ -26,11 +26,11 @@ from shim.core.reading.lines import INBOUND_BYTES, LineSplitter
 from shim.story.terminal.paper import REFRESH_SECONDS
 
 CHUNK_BYTES = 64 * 1024
-BURST_SECONDS = 0.05  # for what follows a line that came at once: less than a person needs for the next key
-PASTE_BURST_SECONDS = 0.25  # for the next piece of a paste without marks: a busy machine or network sends it in pieces
-PASTE_BURST_BYTES = 256  # that come at once were pasted, whatever they are
-MAX_BURST_SECONDS = 5.0  # that are waited for all pieces: nothing else is served meanwhile
-BURST_BYTES = 4 * 1024 * 1024  # of such a paste that are read before any of it is obeyed; a message takes less
+BURST_SECONDS = 0.05  # the wait after a line that came in one read; a person is slower with the next key
+PASTE_BURST_SECONDS = 0.25  # the wait for the next piece of a paste without marks, on a busy machine or network
+PASTE_BURST_BYTES = 256  # so many bytes in one read are a paste, whatever they contain
+MAX_BURST_SECONDS = 5.0  # for all pieces of a paste, because nothing else is served meanwhile
+BURST_BYTES = 4 * 1024 * 1024  # so much of a paste is read before it is handled; a message is shorter
 LINES = 1000  # of a script that wait; the rest waits in its pipe
 PATIENCE_SECONDS = 30.0  # for the host's answers once a script has said all
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)

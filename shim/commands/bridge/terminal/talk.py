@@ -12,7 +12,7 @@ from shim.core.reading.bounded import Bounded
 from shim.story.terminal.arguments import one_line
 
 GRACE_SECONDS = 0.5  # from when a question is shown until a key answers it: what is typed just then was no answer
-WORD_SECONDS = 5.0  # from the key of an answer to the Enter of somebody who types its whole word
+WORD_SECONDS = 5.0  # from the key of an answer to Enter, if a person types the whole word
 TWICE_SECONDS = 2.0  # between two Ctrl-C that leave
 SAID = 1000  # frames whose answer is waited for
 KINDS = ("accepted", "refused")
@@ -126,14 +126,14 @@ class Talk:
 
     @property
     def _can_answer(self) -> bool:
-        """Return whether a question is open that a key answers, and no message was begun with Tab."""
+        """Return whether a key would answer an open question. It does not while a message is typed after Tab."""
         is_open = bool(self.asking.keys()) and self.asking.identity != self._answered
         return is_open and not self.composing
 
     def _is_answer_line(self, pressed: list[str]) -> bool:
-        """Return whether these keys are answers' words and Enter at once, while a question is open.
+        """Return whether these keys of one read are words of answers with Enter, while a question is open.
 
-        They came in one read, so no question was seen between them. They are neither an answer nor a message.
+        The person cannot have seen a question between them, so they are neither an answer nor a message.
         """
         if not self._can_answer or self.editor.text:
             return False
@@ -165,7 +165,7 @@ class Talk:
                 self._entered(text)
 
     def _ends_answer(self, text: str) -> bool:
-        """Return whether a line is the rest of the answer whose first key has answered, as "es" is of "yes"."""
+        """Return whether a line is the rest of an answer whose first key was already used, such as "es" of "yes"."""
         key, self._answer_key = self._answer_key, ""
         is_recent = self._clock() - self._answered_at < WORD_SECONDS
         return bool(key) and is_recent and (key + text.strip()).lower() in LINES
