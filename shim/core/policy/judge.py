@@ -10,7 +10,7 @@ from shim.core.policy.acts import CHANGERS, READERS, SHELL, SHELL_TOOLS, Act, Do
 from shim.core.policy.commands import edits, harmless, operands, unwrapped
 from shim.core.policy.paths import allows, fits, reaches_below
 from shim.core.policy.policy import BYPASS, STRUCTURED, Policy, Verdict
-from shim.core.policy.rules import MCP, SAME, Rule, word_set
+from shim.core.policy.rules import MCP, SAME, UNNAMED, Rule, word_set
 from shim.core.policy.shell import Command, Redirect
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
@@ -151,11 +151,14 @@ class Judge:
     def _granted(self, tool: str, arguments: Mapping[str, Any], does: Doing, rules: tuple[Rule, ...]) -> Rule | None:
         """The rule that allows a call beforehand. A call that a rule only might mean is not allowed.
 
-        No rule allows a change of what makes programs run, as in the real one.
+        No rule allows a change of what makes programs run, as in the real one. A rule about a tool without a name would
+        allow every such tool; a hook has seen the call that it allows.
         """
         tool = SAME.get(tool, tool)
         if tool in CHANGERS and any(act.path is None or self._place.protected(act.path) for act in does.acts):
             return None
+        if tool == UNNAMED:
+            rules = tuple(rule for rule in rules if rule.source == HOOK)
         for rule in rules:
             if rule.content is None:
                 allowed = rule.names(tool)

@@ -10,6 +10,7 @@ SAME = {"Agent": "Task"}
 WHOLE = (None, "", "*", ":*")
 MCP = "mcp__"
 SUBAGENT = "Task"
+UNNAMED = "unknown"  # the tool of a call whose vendor names none
 EVERYTHING = "*"
 IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")  # characters of a tool's name
 

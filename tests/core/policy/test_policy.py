@@ -230,3 +230,13 @@ def test_a_rule_about_an_argument_may_spell_the_server_as_its_configuration_does
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
         assert judge(deny=[rule]).denies(name, {"text": "a b"})
         assert not judge(deny=[rule]).denies(name, {"text": "b"})
+
+
+@pytest.mark.parametrize(("hook", "decided"), [(False, "ask"), (True, "allow")])
+def test_no_rule_allows_a_call_whose_tool_has_no_name(hook, decided):
+    """copilot names no tool of MCP: a rule about one of them would be about all. A hook allows the call that it saw."""
+    assert judge(allow=["unknown"]).verdict("unknown", {}, "default", allowed=hook).decided == decided
+
+
+def test_a_rule_denies_a_call_whose_tool_has_no_name():
+    assert judge(deny=["unknown"]).verdict("unknown", {}, "bypassPermissions").decided == "deny"

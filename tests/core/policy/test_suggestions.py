@@ -57,6 +57,7 @@ def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(com
         ("WebFetch", {"url": "no address"}, []),
         ("WebSearch", {"query": "x y"}, ["WebSearch"]),
         ("mcp__notes__add", {"text": "x"}, ["mcp__notes__add"]),
+        ("unknown", {"title": "a"}, []),  # the vendor names no tool: the rule would be about any other too
         *((tool, {}, []) for tool in INTERACTIVE),
     ],
 )
