@@ -12,6 +12,7 @@ from re import Pattern
 
 import orjson
 
+from shim.core.policy.rules import UNNAMED
 from shim.core.reading.json_text import dump
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.vendor.tools import Tools, translate
@@ -32,7 +33,6 @@ FILE_KINDS = ("read", "edit", "delete")
 ERROR_CHARACTERS = 4000  # the path of a file is searched in so much of an error
 PATHS = ("oldPath", "path")  # of a changed file
 PLACE = "path"  # key of a question, and of Claude's searches: where it looks
-UNKNOWN = "unknown"  # a name that no rule has
 BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
 # What gemini notes of a command beside its title: the folder, said as `in` where the call names it, and a description.
 NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \(([^\]]*)\))?", re.S)
@@ -187,7 +187,7 @@ class Call:
     @property
     def _shown_name(self) -> str:
         """A name for a tool that no table has. The words of a title may be the model's: they name no tool."""
-        return self.own or (self.title if self._form.name != "kind" else "") or UNKNOWN
+        return self.own or (self.title if self._form.name != "kind" else "") or UNNAMED
 
     def _by_kind(self, given: Mapping[str, Any]) -> dict[str, Any]:
         kind, place = self.kind, self.places[0] if len(self.places) == 1 else None
@@ -249,6 +249,17 @@ def list_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
     """Return the content blocks of a call. ACP uses the blocks of MCP."""
     blocks = [item.get("content") for item in content if isinstance(item, dict) and item.get("type") == "content"]
     return [block for block in blocks if isinstance(block, dict) and isinstance(block.get("type"), str)]
+
+
+def list_raw_blocks(raw: Any) -> list[dict[str, Any]]:
+    """Return the content blocks that a raw output lists, if there is more among them than text.
+
+    copilot sends the texts of a tool's result as content, and an image only here.
+    """
+    contents = raw.get("contents") if isinstance(raw, dict) else None
+    listed = contents if isinstance(contents, list) else []
+    blocks = [one for one in listed if isinstance(one, dict) and one.get("type") in VALUES and is_complete(one)]
+    return blocks if any(block["type"] != "text" for block in blocks) else []
 
 
 def is_complete(block: Mapping[str, Any]) -> bool:

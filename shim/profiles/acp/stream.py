@@ -23,6 +23,7 @@ from shim.profiles.acp.calls import (
     is_complete,
     join_texts,
     list_blocks,
+    list_raw_blocks,
     raw_output,
     shown,
     todos,
@@ -364,7 +365,10 @@ class AcpTranslator(Translator):
         for block in blocks:
             if not is_complete(block):
                 self.turn.unknown(f"content/{block['type']}", block)
-        return [block for block in blocks if is_complete(block)]
+        shown = [block for block in blocks if is_complete(block)]
+        if any(block["type"] != "text" for block in shown):
+            return shown
+        return list_raw_blocks(call.raw_output) or shown
 
     def _count_unknown_items(self, call: Call) -> None:
         for item in call.output:

@@ -96,6 +96,24 @@ def test_every_kind_of_content_is_written(block, shown, beside):
     assert not failed and shim["unknown_events"] == {}
 
 
+@pytest.mark.parametrize("sent", [content({"type": "text", "text": "here"}), []])
+def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
+    """copilot sends the texts of a tool's result as content, and all of it only as `contents` of the raw output."""
+    whole = [{"type": "text", "text": "here"}, {"type": "image", "data": PNG, "mimeType": "image/png"}, "x", {}]
+    raw = {"content": "here", "contents": [*whole, {"type": "shell_exit", "exitCode": 0}]}
+    returned, _, shim = results(begin().says(changed(status="completed", content=sent, rawOutput=raw)))
+    assert returned == [([{"type": "text", "text": "here"}, image()], False)]
+    assert shim["unknown_events"] == {}
+
+
+def test_an_image_that_stands_in_both_is_shown_once():
+    block = {"type": "image", "mimeType": "image/png", "data": PNG}
+    raw = {"contents": [block]}
+    assert results(begin().says(changed(status="completed", content=content(block), rawOutput=raw)))[0] == [
+        ([image()], False)
+    ]
+
+
 @pytest.mark.parametrize(
     ("item", "name"),
     [
