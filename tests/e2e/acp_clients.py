@@ -56,16 +56,17 @@ class Editor(LineProcess):
         self.stays = False
         self._number = 0
 
-    def open(self, *, resume: str = "", forms: bool = False, auto: bool = False) -> Line:
+    def open(self, *, resume: str = "", forms: bool = False, auto: bool = False, servers: Sequence[Line] = ()) -> Line:
         """Introduces itself and opens a session in the working directory; what the adapter said of itself.
 
         `resume` is a session that goes on. `forms`: it can show a form, in which a person answers questions. The newest
         adapter begins in the mode auto if the model has it; without `auto` the mode is changed to the default one.
+        `servers` are the MCP servers of the session.
         """
         capabilities: Line = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
         capabilities |= {"elicitation": {"form": {}}} if forms else {}
         said = self.call("initialize", protocolVersion=PROTOCOL, clientCapabilities=capabilities)
-        place: Line = {"cwd": str(self.folder), "mcpServers": []}
+        place: Line = {"cwd": str(self.folder), "mcpServers": list(servers)}
         if resume:
             self.opened = self.call("session/resume", sessionId=resume, **place)
         else:

@@ -9,7 +9,19 @@ from pathlib import Path
 
 from place import MARK
 from programs import Program, compile_cache, install
-from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, PI_CUMULATIVE, QWEN, Vendor
+from vendor_setups import (
+    CLAUDE_ITSELF,
+    CODEX,
+    COPILOT,
+    GEMINI,
+    KIMI,
+    KIMI_CODE,
+    OPENCODE,
+    PI,
+    PI_CUMULATIVE,
+    QWEN,
+    Vendor,
+)
 
 from shim.process.install import install as put
 from shim.process.probe import open_probe
@@ -50,6 +62,7 @@ CLIS = (
     Cli(CODEX, brief=True),
     Cli(COPILOT, talks=True),
     Cli(KIMI, talks=True),
+    Cli(KIMI_CODE, talks=True),
 )
 
 

@@ -1,10 +1,13 @@
 """A server of MCP with two tools that make the file that they are told: `make`, and `get_it`, said to only read.
 
+A third, `look`, returns the picture in a file.
+
 Run as a program: JSON-RPC on stdin and stdout, a line a message.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from pathlib import Path
@@ -14,6 +17,7 @@ SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 TOOLS = [
     {"name": "make", "description": "Makes a file.", "inputSchema": SCHEMA},
     {"name": "get_it", "description": "Gets it.", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}},
+    {"name": "look", "description": "Shows a picture.", "inputSchema": SCHEMA},
 ]
 
 
@@ -23,6 +27,9 @@ def answer(method: str, given: dict[str, Any]) -> dict[str, Any]:
         return {"protocolVersion": given["protocolVersion"], **facts}
     if method == "tools/list":
         return {"tools": TOOLS}
+    if method == "tools/call" and given["name"] == "look":
+        data = base64.b64encode(Path(given["arguments"]["path"]).read_bytes()).decode()
+        return {"content": [{"type": "text", "text": "here"}, {"type": "image", "data": data, "mimeType": "image/png"}]}
     if method == "tools/call":
         Path(given["arguments"]["path"]).write_text("made by a server\n")
         return {"content": [{"type": "text", "text": "made"}]}

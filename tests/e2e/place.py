@@ -23,6 +23,7 @@ from typing import IO, Any
 
 TURN_SECONDS = 90.0  # a turn takes one to ten seconds; a loaded machine makes it longer, a hang makes it endless
 GONE_SECONDS = 30.0  # from the end of a program to the end of everything that it started
+STOP_SECONDS = 3.0  # from the result of an interrupted turn to the end of the command that ran in it
 POLL_SECONDS = 0.05
 
 # In the environment of every process of a place. Not SHIM_*: the drop-in keeps those from its child.

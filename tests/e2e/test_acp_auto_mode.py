@@ -7,12 +7,13 @@ from acp_clients import ACPS
 from clis import BARE, Cli
 from place import Place
 from scripts import REPLY, ScriptedServer
-from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, VIBE
+from vendor_setups import CLAUDE_ITSELF, CODEX, COPILOT, GEMINI, KIMI, KIMI_CODE, OPENCODE, PI, QWEN, VIBE
 
 pytestmark = pytest.mark.e2e
 
-LACKING = (PI, OPENCODE, COPILOT, KIMI, VIBE)
+LACKING = (PI, OPENCODE, COPILOT, KIMI, KIMI_CODE, VIBE)
 later = pytest.mark.full
+ASKED = [Cli(CODEX), *(pytest.param(Cli(one), marks=later) for one in (GEMINI, PI, OPENCODE, COPILOT, KIMI, KIMI_CODE))]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_a_session_opens_in_the_mode_auto_or_in_the_default_one(place: Place, mo
     assert editor.opened["modes"]["currentModeId"] == mode
 
 
-@pytest.mark.parametrize("cli", [Cli(CODEX), *[pytest.param(Cli(one), marks=later) for one in (GEMINI, PI)]], ids=str)
+@pytest.mark.parametrize("cli", ASKED, ids=str)
 def test_a_command_of_such_a_session_is_asked_about(place: Place, service: ScriptedServer) -> None:
     editor = ACPS[-1].connect(place)
     editor.open(auto=True)

@@ -13,7 +13,7 @@ import pytest
 from acp_clients import ACPS, AcpClient
 from cells import NEW_NODE, scenario
 from clis import Cli
-from place import GONE_SECONDS, TURN_SECONDS, Place, patience
+from place import GONE_SECONDS, STOP_SECONDS, TURN_SECONDS, Place, patience
 from scripts import ERROR_MESSAGE, REASONING, REPLY, REPLY_AFTER_TOOL, WRITTEN, ScriptedServer
 from sdk_clients import BEFORE, CODE_CLI, PYTHON, PYTHON_OLDEST, SDKS, TYPESCRIPT, SdkClient
 from vendor_setups import GEMINI
@@ -105,16 +105,18 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
     conversation = client.connect(place, asks=not cli.vendor.silent)
     conversation.turn("[[text]] the first words")
     begin = len(conversation.lines)
-    conversation.say(f"[[shell]] {ENDLESS_COMMAND} > made.txt")  # what only reads is not asked about
+    command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"  # what only reads is not asked about
+    conversation.say(f"[[shell]] {command}")
     if not cli.vendor.silent:
         conversation.await_saw("asked")
         conversation.allow()
     assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
     conversation.order("interrupt")
     cut = conversation.rest_of_turn(begin)
-    assert not cli.vendor.stops_commands or place.ends_within(ENDLESS_COMMAND)
+    assert not cli.vendor.stops_commands or place.ends_within(ENDLESS_COMMAND, patience(STOP_SECONDS))
     following = conversation.turn("[[text]] and again")
     conversation.disconnect()
+    assert not (place.folder / "after.txt").exists(), "the rest of the command ran"
     (result,) = cut.of("tool_result")
     assert result["is_error"]
     assert [line["text"] for line in cut.of("user_text")] == ["[Request interrupted by user for tool use]"]

@@ -16,7 +16,7 @@ import pytest
 from acp_clients import ACPS, AcpClient
 from cells import dialog
 from clis import Cli
-from place import TURN_SECONDS, Line, Place, wait_until
+from place import STOP_SECONDS, TURN_SECONDS, Line, Place, patience, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PYTHON, TYPESCRIPT, SdkClient
 
@@ -228,14 +228,16 @@ def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
 def test_an_editor_cancels_a_command_and_goes_on(client: AcpClient, cli: Cli, place: Place) -> None:
     editor = client.connect(place)
     editor.open()
-    begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {ENDLESS_COMMAND} > made.txt")
+    command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"
+    begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {command}")
     editor.choose(editor.await_request("session/request_permission"), "allow_once")
     assert place.runs_within(ENDLESS_COMMAND, TURN_SECONDS)
     editor.cancel()
     cut = editor.rest_of_prompt(number, begin)
-    assert not cli.vendor.stops_commands or place.ends_within(ENDLESS_COMMAND)
+    assert not cli.vendor.stops_commands or place.ends_within(ENDLESS_COMMAND, patience(STOP_SECONDS))
     following = editor.prompt("[[text]] and again")
     editor.leave()
+    assert made(place) == {"made.txt"}, "the rest of the command ran"
     assert cut.stop_reason == "cancelled"
     assert following.text == REPLY and following.stop_reason == "end_turn"
 

@@ -6,7 +6,8 @@ client:
 
     start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial BOOL, asks BOOL,
                resume SESSION or null,
-               serves NAME of an MCP server in this process, whose tool `add` says `ran`; or null
+               serves NAME of an MCP server in this process, whose tool `add` says `ran` and whose tool `look` returns
+               the PNG of a file; or null
                judges TOOL whose calls a hook in this process denies, saying `judged`; or null
                or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds LIMIT
     commands   say TEXT, image BASE64 or null · interrupt · set_model MODEL · set_permission_mode MODE · servers · close
@@ -19,6 +20,7 @@ client:
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextvars
 import dataclasses
 import hashlib
@@ -106,9 +108,14 @@ def saw_block(block: Any, text: str = "text") -> None:
             saw("tool_use", id=block.id, name=block.name, input=block.input)
         case "ToolResultBlock":
             content = block.content
-            if not isinstance(content, str):
-                content = "\n".join(part.get("text", "") for part in content or [])
-            saw("tool_result", id=block.tool_use_id, text=content, is_error=bool(block.is_error))
+            parts = [{"text": content}] if isinstance(content, str) else content or []
+            saw(
+                "tool_result",
+                id=block.tool_use_id,
+                text="\n".join(part.get("text", "") for part in parts),
+                images=[part["source"] for part in parts if part.get("type") == "image"],
+                is_error=bool(block.is_error),
+            )
 
 
 class Commands:
@@ -165,7 +172,9 @@ def options_of(start: dict[str, Any], commands: Commands | None, **more: Any) ->
     if start["partial"]:
         wanted["include_partial_messages"] = True
     if start.get("serves"):
-        wanted["mcp_servers"] = {start["serves"]: sdk.create_sdk_mcp_server(start["serves"], "1.0.0", [_add()])}
+        wanted["mcp_servers"] = {
+            start["serves"]: sdk.create_sdk_mcp_server(start["serves"], "1.0.0", [_add(), _look()])
+        }
         wanted["allowed_tools"] = start["allowed"]
         wanted["disallowed_tools"] = start["denied"]
     if start.get("judges"):
@@ -195,6 +204,18 @@ def _add() -> Any:
         return {"content": [{"type": "text", "text": f"the sum is {given['a'] + given['b']}"}]}
 
     return add
+
+
+def _look() -> Any:
+    """Make a tool that returns the picture in a file."""
+
+    @sdk.tool("look", "Shows a picture.", {"path": str})
+    async def look(given: dict[str, Any]) -> dict[str, Any]:
+        with open(given["path"], "rb") as file:
+            data = base64.b64encode(file.read()).decode()
+        return {"content": [{"type": "text", "text": "here"}, {"type": "image", "data": data, "mimeType": "image/png"}]}
+
+    return look
 
 
 def added_up(lines: list[dict[str, Any]]) -> dict[str, Any]:

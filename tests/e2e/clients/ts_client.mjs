@@ -53,10 +53,13 @@ function sawBlock(block, text, saw) {
   else if (block.type === "thinking") saw("thinking", { text: block.thinking });
   else if (block.type === "tool_use") saw("tool_use", { id: block.id, name: block.name, input: block.input });
   else if (block.type === "tool_result") {
-    const content = Array.isArray(block.content)
-      ? block.content.map((part) => part.text ?? "").join("\n")
-      : (block.content ?? "");
-    saw("tool_result", { id: block.tool_use_id, text: content, is_error: Boolean(block.is_error) });
+    const parts = Array.isArray(block.content) ? block.content : [{ text: block.content ?? "" }];
+    saw("tool_result", {
+      id: block.tool_use_id,
+      text: parts.map((part) => part.text ?? "").join("\n"),
+      images: parts.filter((part) => part.type === "image").map((part) => part.source),
+      is_error: Boolean(block.is_error),
+    });
   }
 }
 
@@ -104,8 +107,12 @@ async function served(name) {
     if (given.a < 0) await new Promise(() => {});
     return { content: [{ type: "text", text: `the sum is ${given.a + given.b}` }] };
   });
+  const look = tool("look", "Shows a picture.", { path: z.string() }, async ({ path }) => {
+    const data = readFileSync(path).toString("base64");
+    return { content: [{ type: "text", text: "here" }, { type: "image", data, mimeType: "image/png" }] };
+  });
   return {
-    mcpServers: { [name]: createSdkMcpServer({ name, version: "1.0.0", tools: [add] }) },
+    mcpServers: { [name]: createSdkMcpServer({ name, version: "1.0.0", tools: [add, look] }) },
     allowedTools: start.allowed,
     disallowedTools: start.denied,
   };

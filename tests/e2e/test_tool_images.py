@@ -1,0 +1,112 @@
+"""An image that a tool of MCP returns: real clients, real vendors, and the real claude that shows the test is right.
+
+The SDKs have the server in their own process, the editor names a program. pi and copilot take neither: their users
+name the program in the settings of the vendor.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from acp_clients import AcpClient
+from cells import dialog
+from clis import Cli
+from place import Line, Place
+from scripts import REPLY_AFTER_TOOL, ScriptedServer
+from sdk_clients import PYTHON, SdkClient
+from test_dialogs import ADAPTER, SDKS, png
+from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
+
+pytestmark = pytest.mark.e2e
+
+NAME, LOOK = "srv", "mcp__srv__look"
+# How each vendor's model calls the tool.
+OWN_NAMES: Mapping[Vendor, str] = {
+    CODEX: "mcp__srv.look",
+    COPILOT: "srv-look",
+    GEMINI: "mcp_srv_look",
+    KIMI: "look",
+    OPENCODE: "srv_look",
+}
+PROGRAM: Line = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
+SETTINGS = {PI: "pi/mcp.json", COPILOT: ".copilot/mcp-config.json"}  # below the home, for servers of the user's own
+HIDING = (QWEN, GEMINI, KIMI)  # they print a sentence in the place of the image
+BLIND = (QWEN, COPILOT)  # they give it to no model that they do not know
+
+
+def prepare(cli: Cli, place: Place) -> tuple[str, str]:
+    """Write a picture, and the vendor's settings if only they can name a server; return the prompt and the picture."""
+    picture = png()
+    file = place.folder / "picture.png"
+    file.write_bytes(base64.b64decode(picture))
+    write_settings(cli, place)
+    return f"[[call]] {OWN_NAMES.get(cli.vendor, LOOK)} {json.dumps({'path': str(file)})}", picture
+
+
+def write_settings(cli: Cli, place: Place) -> None:
+    if cli.vendor in SETTINGS:
+        file = Path(place.environment["HOME"]) / SETTINGS[cli.vendor]
+        file.parent.mkdir(exist_ok=True)
+        server = {**PROGRAM, "type": "stdio", "tools": ["*"], "exposure": "direct"}
+        file.write_text(json.dumps({"mcpServers": {NAME: server}}))
+
+
+@dialog("an image of an MCP tool", SDKS)
+def test_a_frontend_sees_the_image_of_an_mcp_tool(
+    client: SdkClient, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    prompt, picture = prepare(cli, place)
+    conversation = client.connect(place, asks=True, serves=None if cli.vendor in SETTINGS else NAME)
+    begin = len(conversation.lines)
+    conversation.say(prompt)
+    for _ in range(2 if cli.vendor is KIMI else 1):  # kimi asks about the tool, and we about that of the server
+        conversation.await_saw("asked")
+        conversation.allow()
+    turn = conversation.rest_of_turn(begin)
+    conversation.disconnect()
+    (result,) = turn.of("tool_result")
+    shown = [] if cli.vendor in HIDING else [{"type": "base64", "media_type": "image/png", "data": picture}]
+    assert result["images"] == shown
+    assert result["text"].startswith("here") and not result["is_error"]
+    assert (picture in json.dumps(service.asked("call")[-1].body)) is (cli.vendor not in BLIND)
+    assert turn.result["text"] == REPLY_AFTER_TOOL
+
+
+@dialog("an image of an MCP tool", ADAPTER)
+def test_an_editor_sees_the_image_of_an_mcp_tool(
+    client: AcpClient, cli: Cli, place: Place, service: ScriptedServer
+) -> None:
+    words, picture = prepare(cli, place)
+    editor = client.connect(place)
+    editor.open(servers=[] if cli.vendor in SETTINGS else [{"name": NAME, "env": [], **PROGRAM}])
+    prompt = editor.prompt(words, choice="allow_once")
+    editor.leave()
+    (call,) = prompt.calls.values()
+    contents = [block["content"] for block in call["content"]]
+    shown = [] if cli.vendor in HIDING else [{"type": "image", "mimeType": "image/png", "data": picture}]
+    assert [block for block in contents if block["type"] == "image"] == shown
+    assert contents[0]["text"].startswith("here") and call["status"] == "completed"
+    assert (picture in json.dumps(service.asked("call")[-1].body)) is (cli.vendor not in BLIND)
+    assert len(prompt.asked) == 1 and prompt.text.endswith(REPLY_AFTER_TOOL)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("client", "cli"), [pytest.param(PYTHON, Cli(COPILOT), id="python-copilot")])
+def test_a_tool_without_a_name_is_asked_about_each_time(client: SdkClient, cli: Cli, place: Place) -> None:
+    """copilot names no tool of a server: what is allowed for good of one would be allowed of all."""
+    write_settings(cli, place)
+    conversation = client.connect(place, asks=True)
+    for made in ("one", "two"):
+        begin = len(conversation.lines)
+        conversation.say(f"[[call]] srv-make {json.dumps({'path': str(place.folder / made)})}")
+        conversation.await_saw("asked")
+        assert not (place.folder / made).exists()
+        conversation.allow(always=True)
+        conversation.rest_of_turn(begin)
+        assert (place.folder / made).exists()
+    conversation.disconnect()
