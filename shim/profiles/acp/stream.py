@@ -430,6 +430,9 @@ class AcpTranslator(Translator):
             return
         judged = (Call(call.identity, self.form) if subject.whole else call).asked(subject.call)
         words = self._words(judged)
+        if words[0] == QUESTION:  # its options are the answers: to allow it would choose one
+            self.link.reply(identity, result=CANCELLED)
+            return
         request = self.link.question(identity, call.identity, params.get("options"), dump(words).decode())
         if request is not None:
             is_deferred = self._waits_for_input(judged, words[0])

@@ -65,6 +65,17 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
             checked("pi", rules, mode=mode, late=late)
 
 
+@pytest.mark.parametrize(
+    "name", ["claude", "codex", "copilot", "gemini", "kimi", "kimi-code", "opencode", "pi", "qwen", "vibe"]
+)
+def test_a_question_to_the_person_can_be_taken_away(name):
+    """Zed's adapter does so in every session with an editor that shows no forms."""
+    vendor, rules = find(name), policy(deny=["AskUserQuestion"])
+    vendor = vendor.program.two_way() if vendor.program.two_way else vendor
+    request = Request(parse([]), "", permission_mode="default", listens=True, policy=rules)
+    binding.check(vendor, rules, request._replace(removed=binding.removed(vendor, rules)), late=False)
+
+
 def hooked(*matchers, refusal=""):
     return policy(hooks=[SettingsHook(matcher, "x", source="settings.json", refusal=refusal) for matcher in matchers])
 

@@ -104,6 +104,14 @@ def test_a_question_that_names_no_call_is_answered():
     assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
 
 
+def test_a_question_to_the_person_is_dismissed_where_its_options_are_the_answers():
+    """kimi-code asks so where no form is answered: to allow it would choose the first of them."""
+    call = update("tool_call", toolCallId="c1", title="AskUserQuestion", status="pending")
+    talk = begun("kimi-code").says(call, question(title="AskUserQuestion", kind=None, rawInput=None))
+    assert talk.asked == []
+    assert talk.last()["result"] == {"outcome": {"outcome": "cancelled"}}
+
+
 def test_the_answer_to_a_mode_is_heard_between_two_turns():
     session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
     talk = Talk().says(ANSWERS[0], session, DONE).end()
