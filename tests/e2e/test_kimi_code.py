@@ -6,7 +6,7 @@ import json
 
 import pytest
 from frontend import Frontend, check_contract
-from scripts import REPLY, ScriptedServer
+from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from test_acp import ASKING, Conversation, made
 from vendor_setups import KIMI_CODE
 
@@ -48,3 +48,10 @@ def test_plan_mode_changes_nothing(frontend: Frontend) -> None:
 def test_one_shot_mode_refuses_plan_mode(frontend: Frontend) -> None:
     run = frontend.run("[[text]]", "--permission-mode", "plan")
     assert run.result["shim"]["cause"] == "refused" and "kimi-code" in run.result["errors"][0]
+
+
+def test_a_question_that_nobody_can_answer_is_not_answered(frontend: Frontend, model: ScriptedServer) -> None:
+    conversation = Conversation(frontend, "--permission-mode", "bypassPermissions")
+    conversation.send("[[ask]] Which colour?")
+    assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
+    assert "red" not in (model.asked("ask")[-1].told or "red")

@@ -213,9 +213,15 @@ def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_kimi_code(home: Path, url: str) -> Mapping[str, str]:
-    """A model that is named in the environment, which needs no login."""
-    model = {"NAME": MODEL, "API_KEY": "sk-dummy-4711", "PROVIDER_TYPE": "openai", "BASE_URL": url}
-    return {f"KIMI_MODEL_{key}": value for key, value in model.items()}
+    """A provider and two models; no login is needed."""
+    models = "".join(
+        f'[models."{name}"]\nprovider = "mock"\nmodel = "{name}"\nmax_context_size = 128000\n'
+        'capabilities = ["thinking", "image_in", "tool_use"]\n'
+        for name in (MODEL, SECOND_MODEL)
+    )
+    provider = f'[providers.mock]\ntype = "openai"\nbase_url = "{url}"\napi_key = "sk-dummy-4711"\n'
+    _write(home / ".kimi-code" / "config.toml", f'default_model = "{MODEL}"\n{provider}{models}')
+    return {}
 
 
 QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen, gives_up=False, two_way=True, questions=True, images=False)
