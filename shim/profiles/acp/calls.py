@@ -33,6 +33,7 @@ FILE_KINDS = ("read", "edit", "delete")
 ERROR_CHARACTERS = 4000  # the path of a file is searched in so much of an error
 PATHS = ("oldPath", "path")  # of a changed file
 PLACE = "path"  # key of a question, and of Claude's searches: where it looks
+DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 BESIDE = frozenset(("cwd",))  # keys of a `rawInput` that say nothing of the call
 # What gemini notes of a command beside its title: the folder, said as `in` where the call names it, and a description.
 NOTES = re.compile(r"\[(in|current working directory) ([^\]]*)\](?: \(([^\]]*)\))?", re.S)
@@ -252,14 +253,23 @@ def list_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def list_raw_blocks(raw: Any) -> list[dict[str, Any]]:
-    """Return the content blocks that a raw output lists, if there is more among them than text.
+    """Return the content blocks that a raw output lists, if the content says less.
 
-    copilot sends the texts of a tool's result as content, and an image only here.
+    copilot sends the texts of a tool's result as content, and an image only here. Kimi Code sends a list, and as
+    content its JSON.
     """
-    contents = raw.get("contents") if isinstance(raw, dict) else None
+    contents = raw.get("contents") if isinstance(raw, dict) else raw
     listed = contents if isinstance(contents, list) else []
-    blocks = [one for one in listed if isinstance(one, dict) and one.get("type") in VALUES and is_complete(one)]
-    return blocks if any(block["type"] != "text" for block in blocks) else []
+    blocks = [_as_mcp(one) for one in listed if isinstance(one, dict) and isinstance(one.get("type"), str)]
+    shown = [block for block in blocks if is_complete(block)]
+    return shown if isinstance(raw, list) or any(block["type"] != "text" for block in shown) else []
+
+
+def _as_mcp(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block as MCP has it: an image that is a data URL has its type and its data apart."""
+    address = block.get("imageUrl")
+    data = DATA_URL.fullmatch(str(address.get("url"))) if isinstance(address, dict) else None
+    return block if data is None else {"type": "image", "mimeType": data[1], "data": data[2]}
 
 
 def is_complete(block: Mapping[str, Any]) -> bool:

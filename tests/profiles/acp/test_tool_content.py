@@ -106,6 +106,26 @@ def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
     assert shim["unknown_events"] == {}
 
 
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        (
+            [
+                {"type": "text", "text": "here"},
+                {"type": "image_url", "imageUrl": {"url": f"data:image/png;base64,{PNG}"}},
+            ],
+            [{"type": "text", "text": "here"}, image()],
+        ),
+        ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "one\ntwo"),
+        ([{"type": "image_url", "imageUrl": {"url": "https://a.example/b.png"}}], "as JSON"),
+    ],
+)
+def test_a_raw_output_that_is_a_list_of_blocks_is_shown_as_such(blocks, expected):
+    """Kimi Code sends the same list as JSON, in a text."""
+    said = changed(status="completed", content=content({"type": "text", "text": "as JSON"}), rawOutput=blocks)
+    assert results(begin("kimi-code").says(said))[0] == [(expected, False)]
+
+
 def test_an_image_that_stands_in_both_is_shown_once():
     block = {"type": "image", "mimeType": "image/png", "data": PNG}
     raw = {"contents": [block]}
