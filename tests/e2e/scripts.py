@@ -107,6 +107,7 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
     "ask": (
         ("ask_user.choices", lambda question: {"question": question, "choices": ["red", "blue"]}),
         ("ask_user_question", lambda question: {"questions": [_choice(question)]}),
+        ("AskUserQuestion.background", lambda question: {"questions": [_single(_choice(question))]}),
         ("AskUserQuestion", lambda question: {"questions": [_choice(question)]}),
         ("request_user_input", lambda question: {"questions": [{"id": "colour", **_choice(question)}]}),
     ),
@@ -121,6 +122,11 @@ PATCHING = ("apply_patch <<'PATCH'\n", "PATCH")  # around a patch, where it is a
 def _choice(question: str) -> Json:
     options = [{"label": label, "description": f"The colour is {label}."} for label in ("red", "blue")]
     return {"question": question, "header": "Colour", "options": options, "multiSelect": False}
+
+
+def _single(question: Json) -> Json:
+    """The question without what Kimi Code refuses, which has another name for it."""
+    return {key: value for key, value in question.items() if key != "multiSelect"}
 
 
 def _patching(change: str) -> str:

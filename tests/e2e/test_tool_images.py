@@ -20,7 +20,7 @@ from place import Line, Place
 from scripts import REPLY_AFTER_TOOL, ScriptedServer
 from sdk_clients import PYTHON, SdkClient
 from test_dialogs import ADAPTER, SDKS, png
-from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, KIMI_CODE, OPENCODE, PI, QWEN, Vendor
+from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, Vendor
 
 pytestmark = pytest.mark.e2e
 
@@ -35,7 +35,7 @@ OWN_NAMES: Mapping[Vendor, str] = {
 }
 PROGRAM: Line = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
 SETTINGS = {PI: "pi/mcp.json", COPILOT: ".copilot/mcp-config.json"}  # below the home, for servers of the user's own
-HIDING = (QWEN, GEMINI, KIMI, KIMI_CODE)  # they print a sentence in the place of the image
+HIDING = (QWEN, GEMINI, KIMI)  # they print a sentence in the place of the image
 BLIND = (QWEN, COPILOT)  # they give it to no model that they do not know
 
 
