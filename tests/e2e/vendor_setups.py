@@ -326,7 +326,6 @@ KIMI_CODE = Vendor(
     asks=False,
     two_way=True,
     changes=False,
-    questions=True,
 )
 CLAUDE_ITSELF = Vendor(
     "claude", CLAUDE, prepare_claude, questions=True, steers=True, server=AnthropicServer, second_model="sonnet"
