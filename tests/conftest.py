@@ -98,7 +98,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
 
 @pytest.fixture
 def real_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hosts that this process starts are started really, and not forked: for tests of the start itself."""
+    """Start real host processes instead of forks, for tests of the start itself."""
     from shim.bridge import start
 
     monkeypatch.setattr(start, "_spawn", getattr(start._spawn, "really", start._spawn))

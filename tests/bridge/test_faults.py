@@ -173,7 +173,7 @@ def small_disk(tmp_path):
 
 
 def fill(disk):
-    """Fill a disk; the file that does it."""
+    """Fill a disk. Return the file that fills it."""
     path = disk / "filler"
     with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
         while True:
@@ -182,7 +182,7 @@ def fill(disk):
 
 
 def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(hosts, chatty, small_disk):
-    """The host takes it, and cannot keep the answer: the session has failed, and says what it did not answer."""
+    """The host accepts the message but cannot store the answer: the session fails with one unanswered message."""
     hosts.environment["SHIM_STATE"] = str(small_disk)
     one, held = chatty(5)
     with hosts.link(one, partial=False) as link:

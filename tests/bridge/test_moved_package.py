@@ -79,7 +79,7 @@ class Installation:
         return answered.json
 
     def begin(self):
-        """A session that has answered its first message, and has asked nothing yet; its id."""
+        """Start a session that has answered its first message and has not asked yet. Return its id."""
         body = {"vendor": "qwen", "cwd": str(self.hosts.cwd), "prompt": "go"}
         session = self.ask("POST", "/sessions", body)["session"]
         self.hosts.wait_until(self.registered(session), lambda now: now.facts["state"] == "done")
@@ -100,7 +100,7 @@ class Installation:
             return next(event.json["question"] for event in events if event.kind == "question")
 
     def play_to_the_end(self, session):
-        """All that a host and the server do for a session, until it is stopped."""
+        """Use everything that a host and the server do for a session, until it is stopped."""
         self.play(session)
         self.ask("POST", f"/sessions/{session}/stop")
         self.until(session, lambda now: not now["alive"])
@@ -108,7 +108,7 @@ class Installation:
         assert log.count(b'"type":"result"') == 3 and b"failed" not in log
 
     def play(self, session):
-        """A question is asked and answered, and another turn follows."""
+        """Ask and answer a question, and run another turn."""
         self.ask("POST", f"/sessions/{session}/messages", {"text": "ask"})
         self.ask("POST", f"/sessions/{session}/answers", {"question": self.question(session), "behavior": "allow"})
         self.until(session, lambda now: now["status"] == "idle")
@@ -126,7 +126,7 @@ class Installation:
             assert any("Again." in str(step.data) for step in steps)
 
     def dump(self, pid):
-        """The modules that a process has imported."""
+        """Return the modules that a process has imported."""
         path = Path(f"{self.modules}.{pid}")
         path.unlink(missing_ok=True)
         os.kill(pid, signal.SIGUSR1)
@@ -143,7 +143,7 @@ def _log(folder):
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """A copy of the package with its bytecode, which would cost each process seconds."""
+    """Copy the package with its bytecode, because compiling would cost each process seconds."""
     copy = tmp_path_factory.mktemp("package") / "shim"
     shutil.copytree(Path(shim.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     compileall.compile_dir(copy, quiet=2)

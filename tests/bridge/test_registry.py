@@ -208,7 +208,7 @@ def test_where_others_can_write_no_session_is_seen(environment, mode, seen, capf
 
 
 def damage(folder, how):
-    """Break `host.json` of a session as a crash of the machine, a full disk or a person does."""
+    """Damage `host.json` of a session like a crash of the machine, a full disk or a person."""
     path = os.path.join(folder, registry.FACTS)
     if how == "missing":
         os.unlink(path)

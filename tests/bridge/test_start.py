@@ -316,7 +316,7 @@ def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
 
 @pytest.mark.parametrize("words", [(), ("--add-dir=caf\udce9",)], ids=["folder", "argument"])
 def test_names_that_are_not_utf8_are_refused(hosts, words):
-    """A session is kept as JSON: the name of the folder would become that of another one, or of none."""
+    """A session is stored as JSON: the changed name would mean another folder, or no folder."""
     folder = str(hosts.cwd) if words else f"{hosts.cwd}/caf\udce9"
     os.makedirs(folder, exist_ok=True)
     with pytest.raises(FrontendError, match=r"caf. is not UTF-8"):

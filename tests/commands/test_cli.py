@@ -479,7 +479,7 @@ REMOVED = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
 
 @pytest.mark.parametrize("words", [("doctor",), ("vendors",), ("run", "hi"), ("claude", "-p", "hi")])
 def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
-    """And not stdout, which has nothing to do with it."""
+    """The error must not name stdout."""
     command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *words]
     environment = box.environment(SHIM_VENDOR="demo", SHIM_BIN=box.fake(["out", ANSWER]))
     done = subprocess.run(command, cwd=box.cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE)

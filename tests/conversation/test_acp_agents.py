@@ -277,13 +277,13 @@ SYSTEM = ("--system-prompt", "You are a goat.", "--append-system-prompt", "Be br
 
 
 def prompts(box):
-    """The texts of the prompts that the agent was sent."""
+    """Return the texts of the prompts that the agent has received."""
     told = [json.loads(line) for line in box.record()["stdin"].splitlines()]
     return [line["params"]["prompt"][0]["text"] for line in told if line.get("method") == "session/prompt"]
 
 
 def say_each(talk, first, flags):
-    """Two messages, of which the first is answered with `first`."""
+    """Send two messages, and answer the first with `first`."""
     again = (["hear", '"session/prompt"'], out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}))
     with talk(out(says("Hello."), first), *again, flags=(*ASKING, *flags)) as running:
         for word in ("one", "two"):
@@ -293,7 +293,7 @@ def say_each(talk, first, flags):
 
 
 def test_system_prompts_stand_before_the_first_message_of_a_session(box, talk):
-    """The protocol has no place of its own for them."""
+    """The protocol has no field for system prompts."""
     say_each(talk, ENDED, SYSTEM)
     assert prompts(box) == ["You are a goat.\n\nBe brief.\n\none", "two"]
 

@@ -38,13 +38,13 @@ def talk(box):
 
 
 def two_turns(box):
-    """A qwen that answers two messages, and records what it was told."""
+    """Return a qwen that answers two messages and records its input."""
     record = ["record", str(box.recording)]
     return box.fake(HELLO, ["hear", '"user"'], TURN, record, ["hear", '"user"'], record, TURN, ["hear", "never"])
 
 
 def prompts(box):
-    """The texts that a child was told."""
+    """Return the texts that a child has received."""
     return [line["message"]["content"] for line in told(box) if line["type"] == "user"]
 
 
@@ -326,7 +326,7 @@ def test_the_exit_status_is_1_when_no_line_could_be_read(box, lines, status):
 
 
 def test_a_message_of_a_session_over_its_budget_is_not_sent(box, talk):
-    """pi's fixture costs more than nothing."""
+    """pi's fixture reports a cost."""
     box.settings('[vendors.pi]\ndriver = "one-way"\n')
     printed = str(FIXTURES / "pi" / "1.5.2-plain" / "vendor.ndjson")
     child = box.fake(["read"], ["record", str(box.recording)], ["cat", printed])

@@ -280,7 +280,7 @@ def run(running, decision=None):
 
 
 def respond(request, had, decision):
-    """The frontend's answer to one request."""
+    """Return the frontend's answer to a request."""
     kind = request["subtype"]
     if kind == "hook_callback":
         had.setdefault(request["callback_id"], []).append(request["input"]["tool_input"])
@@ -332,7 +332,7 @@ def test_a_call_with_its_arguments_that_is_denied_does_not_run(box, program):
 
 
 def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):
-    """Its arguments are not known: it never arrives at its server."""
+    """The arguments stay unknown, because the call never arrives at its server."""
     identity, title = AGENTS["opencode"]
     call = {"toolCallId": identity, "title": title, "kind": "other", "status": "pending", "rawInput": {}}
     params = {"sessionId": "s1", "toolCall": call, "options": OPTIONS}

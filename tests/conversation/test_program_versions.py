@@ -18,7 +18,7 @@ WRAPPER = "echo 'wrapper 3.1'"
 
 
 def install(box, answer, name="qwen", script=""):
-    """A program that runs `answer` for `--version`, and else notes its start and runs `script`."""
+    """Write a program that runs `answer` for `--version`, and otherwise records its start and runs `script`."""
     asked = f'if [ "$*" = --version ]; then echo x >> {box.path}/asked; {answer}; exit; fi\n'
     return box.program(name, f"{asked}echo x >> {box.path}/started; {script or 'exit 3'}\n")
 
@@ -247,7 +247,7 @@ def test_a_program_of_the_same_time_and_size_is_asked_again(box):
 
 
 def test_a_failure_is_not_remembered(box):
-    """A program that could not start once, for example below an old Node, is asked again."""
+    """A program that failed to start once, for example with an old Node, is asked again."""
     path = install(box, f"[ -e {box.path}/node ] && echo 0.24.4 || {{ echo 'SyntaxError: x'; exit 1; }}")
     done = box.claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert done.cause == "refused" and "SyntaxError" in done.result["errors"][0] and not started(box)
@@ -380,7 +380,7 @@ def test_a_background_session_says_that_it_needs_permission_prompts(box, flags):
 
 
 def test_a_background_session_of_a_newer_kimi_is_checked_by_its_own_profile(box):
-    """`kimi` is a command of two programs. Only the second can be told to plan in a background session."""
+    """`kimi` is the command of two programs. Only the second one has plan mode in a background session."""
     install(box, "echo 3.0.0", "kimi")
     done = box.claude("--bg", "hi", *PLAN, SHIM_VENDOR="kimi")
     assert done.status == 1 and "version 3.0.0 of kimi-code is another major version" in done.stderr
@@ -404,7 +404,7 @@ def test_the_doctor_says_it_too_and_what_to_do(box):
 
 
 def install_liar(box, failed=False):
-    """A qwen that asks about a command, is told no, and reports a result as if it had run."""
+    """Return a qwen that asks about a command, receives a denial, and reports a result as if the command had run."""
     steps = [HELLO, ["hear", '"user"'], ["out", ndjson(INIT, calls(command="touch x"), asks(command="touch x"))]]
     steps += [["hear", '"control_response"'], ["out", ndjson(returns("made", failed=failed), says("Done."), result())]]
     return box.fake(*steps, ["hear", "never"], name="qwen")

@@ -251,7 +251,7 @@ def test_an_interrupt_ends_a_command_and_leaves_the_child_for_the_next_message(f
 
 @stepping
 def test_no_command_of_an_interrupted_turn_keeps_running(frontend: Frontend, model: Stepping) -> None:
-    """codex ends only the call that it waits for, not a command that it has put into the background before."""
+    """codex itself ends only the call that it waits for, not a background command."""
     loop = "echo $$ > pid; while true; do date >> marks; sleep 0.1; done"
     model.steps = [shell(loop, yield_time_ms=250), shell("touch begun; sleep 60", yield_time_ms=30_000)]
     conversation = Conversation(frontend, *BYPASS)

@@ -66,7 +66,7 @@ def test_a_conversation_in_one_process_is_counted_too(frontend: Frontend, hello:
 @pytest.mark.full
 @pytest.mark.parametrize("vendor", [CODEX, QWEN], indirect=True, ids=str)
 def test_ccusage_counts_a_turn_twice_unless_transcripts_are_off(frontend: Frontend) -> None:
-    """It reads the vendor's own log too."""
+    """ccusage also reads the vendor's own log."""
     first = frontend.run("[[text]]").result["usage"]["output_tokens"]
     assert ccusage(home_of(frontend), "daily")["output_tokens"] == 2 * first
     settings = home_of(frontend) / ".config" / "shim" / "config.toml"

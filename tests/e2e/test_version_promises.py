@@ -37,7 +37,7 @@ def change_version(version: str, part: int) -> str:
 
 
 def wrap(frontend: Frontend, line: str) -> None:
-    """Put a wrapper in place of the vendor's program: it prints another version, and is the same program otherwise."""
+    """Replace the vendor's program by a wrapper that prints another version and otherwise runs the program."""
     real = frontend.environment["SHIM_BIN"]
     wrapper = Path(frontend.environment["HOME"]) / "wrapper"
     script = f'#!/bin/sh\n[ "$*" = --version ] && exec echo {shlex.quote(line)}\nexec {shlex.quote(real)} "$@"\n'

@@ -12,7 +12,7 @@ from shim.process import package
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
-    """The place of the package, with nothing but its version."""
+    """Create a package folder with only the version file."""
     path = tmp_path / "shim" / "__init__.py"
     path.parent.mkdir()
     path.write_text(f'"""A text."""\n\n__version__ = "{shim.__version__}"\n', encoding="utf-8")

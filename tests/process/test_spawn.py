@@ -109,7 +109,7 @@ def test_a_child_inherits_no_ignored_and_no_blocked_signal(folder):
 
 
 def test_a_child_that_other_code_waited_for_is_no_failure(box):
-    """Then its exit code is lost, and the turn is judged by what it wrote."""
+    """The exit code is lost, so the result depends only on the output."""
 
     async def end():
         child = Child(Started(spawn(["/bin/true"], {}, os.getcwd(), feed=False), b""))

@@ -41,7 +41,7 @@ def background(box):
 
 
 def run(box, *words, parent=None, door="claude", **environment):
-    """`shim DOOR WORDS` below a parent of this kind, to its end."""
+    """Run `shim DOOR WORDS` under such a parent until it ends."""
     command = [*SHIM, *([door] if door else []), *words]
     return subprocess.run(
         command,
@@ -83,7 +83,7 @@ def test_each_run_below_such_a_parent_has_one_result(box, parent, runs):
 
 @pytest.mark.parametrize("parent", PARENTS)
 def test_the_exit_status_of_a_vendor_is_known_below_such_a_parent(box, parent):
-    """A kernel that reaps our children keeps it from us, and a failed vendor looks like a good one."""
+    """If the kernel reaps our children, the exit status is lost, and a failed vendor looks successful."""
     vendor = box.program("vendor", f"cat {box.path}/answer\nexit 3\n")
     (box.path / "answer").write_text(ANSWER, encoding="utf-8")
     done = run(box, *ASK, parent=parent, SHIM_VENDOR="demo", SHIM_BIN=vendor)

@@ -59,7 +59,7 @@ def claude(inside, monkeypatch):
 
 
 def rule_sets(chosen: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
-    """Yield the rows that differ in their calls only, with the first of them: one run tries all their calls."""
+    """Yield groups of rows that differ only in their calls, so that one run tests all calls of a group."""
 
     def rules(row: Row) -> str:
         return json.dumps([row.flags, row.settings, row.files])
@@ -88,7 +88,7 @@ def furnish(box, files: Mapping[str, Mapping[str, object]]) -> None:
 
 
 def outcomes(vendor: str, box, claude, chosen: Sequence[Row] = ROWS) -> Iterator[tuple[Row, str]]:
-    """Yield what became of the call of each row."""
+    """Yield the outcome of each row's call."""
     for folder in (box.cwd / "secret", box.cwd.parent / "out"):
         folder.mkdir(exist_ok=True)
         (folder / "x").write_text(permission_rows.SECRET)

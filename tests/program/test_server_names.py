@@ -19,7 +19,7 @@ CONFIG = json.dumps({"mcpServers": {"my": {"command": "x"}, "my_server": {"comma
 
 @pytest.fixture
 def place(tmp_path):
-    """A folder, a home, and the environment of a gemini that prints EVENTS."""
+    """Return a folder, a home, and the environment of a gemini that prints EVENTS."""
     program = tmp_path / "gemini"
     lines = "\n".join(json.dumps(event) for event in EVENTS)
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\n")

@@ -22,7 +22,7 @@ MACOS = 256
 
 @pytest.fixture
 def served(tmp_path):
-    """A server with few descriptors, as a process: its port, its token, the file of its stderr."""
+    """Start a server process with few descriptors. Yield its port, its token and the file of its stderr."""
     environment = {**os.environ, "SHIM_STATE": str(tmp_path / "state"), "HOME": str(tmp_path)}
     with (tmp_path / "stderr").open("w") as stderr:
         process = subprocess.Popen(
@@ -64,7 +64,7 @@ def test_silent_connections_do_not_block_the_owner(served, rounds):
 
 
 def test_a_server_without_descriptors_reports_it_once_and_recovers(served):
-    """Something else took them: the limit falls under the server while it runs."""
+    """Other code uses the descriptors: the limit is lowered while the server runs."""
     port, token, stderr, pid = served
     headers = {"Authorization": f"Bearer {token}"}
     assert ask_at(port, "GET", "/sessions", None, headers).status == 200

@@ -238,7 +238,7 @@ def test_a_session_that_has_ended_and_was_seen_is_not_asked_for_again(web, host)
 @pytest.mark.parametrize("name", ["events", "steps"])
 @pytest.mark.parametrize("lines", [(), TURN, (*TURN, {"type": "system", "subtype": "session_state_changed"})])
 def test_a_reconnection_after_bye_ends_the_stream_of_an_ended_session(web, host, name, lines):
-    """The last line may have no step, and there may be no line: the id of `bye` is the end of the log all the same."""
+    """The id of `bye` is the end of the log, also if the last line has no step or there is no line."""
     say(web, host, *lines)
     with web.stream(f"/sessions/{SESSION}/{name}") as stream:
         until(stream, "synced")

@@ -242,7 +242,7 @@ def test_an_empty_list_says_how_to_begin(desk):
 
 
 def test_a_session_without_its_start_is_resumed_by_another_command(desk):
-    """Without `start.json` no life can begin under the flags of the former ones; a new one may resume it."""
+    """Without `start.json` the flags are unknown: `respawn` cannot work, but a new session can resume it."""
     one = desk.start("hi")
     with desk.link(one) as link:
         until_result(link)

@@ -24,7 +24,7 @@ def test_a_forbidden_second_call_stops_the_child(box, vendor, identity):
 
 
 def test_a_forbidden_call_that_a_nested_agent_ran_stops_the_child(box):
-    """qwen knows the rule, and is not given its tool for subagents. One that runs the call all the same is stopped."""
+    """qwen knows the rule and does not get its tool for subagents. A qwen that runs the call is stopped."""
 
     def event(kind, parent, *content):
         message = {"id": "x", "role": kind, "model": "m", "content": content, "usage": {"input_tokens": 1}}

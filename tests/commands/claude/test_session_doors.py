@@ -64,7 +64,7 @@ def test_an_ended_session_is_listed_with_all(desk, one):
 
 @pytest.mark.parametrize("prompt", ["hi", None])
 def test_a_session_has_a_pid_and_a_status_as_soon_as_it_is_listed(desk, prompt):
-    """As with the real one. Also after each `respawn`, and before the host's own Python has started."""
+    """The real claude does the same, also after each `respawn` and before the host's Python has started."""
     desk.claude("--bg", *([prompt] if prompt else []))
     for _ in range(3):
         (listed,) = agents(desk)
@@ -74,7 +74,7 @@ def test_a_session_has_a_pid_and_a_status_as_soon_as_it_is_listed(desk, prompt):
 
 
 def test_a_session_is_stopped_before_its_host_handles_signals(desk):
-    """Its host has its pid by then, and obeys the signal once it can."""
+    """The pid is already listed, and the host handles the signal when it has started."""
     for _ in range(3):
         desk.claude("--bg", "hi")
         (listed,) = agents(desk)

@@ -249,7 +249,7 @@ def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_oth
 
 
 def called(name, text, **result):
-    """What a client of this name is answered to a call that returned a text."""
+    """Return the answer that a client with this name gets to a call that returned a text."""
     made = greeted()
     asked(made)
     client = Client(made)
@@ -262,7 +262,7 @@ def called(name, text, **result):
 
 @pytest.mark.parametrize("text", ["42", " 42 ", "true", "null", '"x"', "[1]", "-1.5e3"])
 def test_gemini_gets_a_json_text_as_a_text(text):
-    """Its client refuses an answer whose first text is JSON and no object."""
+    """gemini's client rejects an answer whose first text is JSON but not an object."""
     got = called("gemini-cli-mcp-client", text)
     assert got["content"] == [{"type": "text", "text": text}] and isinstance(got["structuredContent"], dict)
     assert called("another-client", text) == {"content": [{"type": "text", "text": text}]}

@@ -20,12 +20,12 @@ def started(**terms: Any) -> Stage:
 
 
 def blocks(stage: Stage) -> list[dict[str, Any]]:
-    """The content blocks of the lines since the last time."""
+    """Return the content blocks of the lines since the last call."""
     return [block for line in stage.lines() if "message" in line for block in line["message"]["content"]]
 
 
 def pairs(found: list[dict[str, Any]]) -> list[tuple[Any, Any]]:
-    """The arguments of each call with its result."""
+    """Return the arguments of each call with its result."""
     calls = {block["id"]: block["input"] for block in found if block["type"] == "tool_use"}
     assert len(calls) == sum(block["type"] == "tool_use" for block in found), "every id is unique"
     return [(calls[block["tool_use_id"]], block["content"]) for block in found if block["type"] == "tool_result"]
@@ -208,7 +208,7 @@ def test_a_forbidden_second_call_stops_the_turn(identity):
 
 
 def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
-    """The refused one never ran. The other call did."""
+    """The refused call did not run; the other call did."""
     stage = started(judge=judge(deny=["Bash(rm:*)"]))
     stage.turn.denied("t", "Bash", {"command": "rm a"})
     stage.turn.tool_use("t", "Bash", {"command": "rm a"})

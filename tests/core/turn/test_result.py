@@ -444,7 +444,7 @@ def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
 @pytest.mark.parametrize("stated", [False, True])
 @pytest.mark.parametrize(("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")])
 def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budget, subtype):
-    """F10: also where the turn was over. A vendor may say the cost with its replies or at the end."""
+    """F10: also if the turn is already over. A vendor may report the cost with its replies or at the end."""
     stage = Stage(limits=LimitTerms(budget=budget))
     stage.turn.text("Hello.")
     stage.turn.message_end(None, "end_turn", 0.0 if stated else 0.02)

@@ -543,7 +543,7 @@ CLAUDE_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "ima
 @pytest.mark.parametrize("is_early", [False, True], ids=["after its call", "before its call"])
 @pytest.mark.parametrize("given", [[MCP_IMAGE], {"content": [MCP_IMAGE]}], ids=["blocks", "whole result"])
 def test_an_mcp_result_has_claudes_form(given, is_early, redact):
-    """Claude's frontends cannot show a block of MCP's."""
+    """Claude's frontends cannot show MCP blocks."""
     stage = started(redact=redact)
     if is_early:
         stage.turn.tool_result("t", given)

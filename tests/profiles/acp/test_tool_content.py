@@ -10,7 +10,7 @@ TEXT = {"type": "text", "text": "line 1\nline 2\n"}
 
 
 def begin(vendor="opencode", **fields):
-    """An agent with one call."""
+    """Return an agent with one call."""
     call = {"title": "shot_take", "kind": "other", "status": "pending", "rawInput": {"n": 1}} | fields
     return Talk(vendor).says(*ANSWERS, update("tool_call", toolCallId="k1", **call))
 
@@ -24,7 +24,7 @@ def content(*blocks):
 
 
 def results(talk):
-    """Content of every result, and whether its call failed; and the names of the calls."""
+    """Return the content of each result, whether its call failed, and the names of the calls."""
     lines = [json.loads(line) for line in talk.says(text("Done."), DONE).end().lines.splitlines()]
     blocks = [one for line in lines if line["type"] in ("user", "assistant") for one in line["message"]["content"]]
     found = [(one["content"], one["is_error"]) for one in blocks if one["type"] == "tool_result"]

@@ -78,7 +78,7 @@ def test_four_lines_that_are_pasted_without_marks_are_one_message(session, attac
 
 
 def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(session, attached, hosts):
-    """A terminal takes a long paste in pieces of a few kilobytes, some of which end with a line's end."""
+    """A terminal delivers a long paste in pieces of a few kilobytes, and some pieces end at the end of a line."""
     one = session(["hear", "go"], TURN, ["hear", "begins"], TURN)
     lines = ["begins here", *["x" * 63] * 1000]
     with hosts.link(one, role="watch") as watcher, attached(one) as terminal:

@@ -338,7 +338,7 @@ def test_the_line_below_is_drawn_once_whatever_becomes_of_the_width(sitting, col
 
 @pytest.mark.parametrize("line", ["a long line " * 20, "one\n"])
 def test_a_long_message_is_laid_out_only_near_its_cursor(sitting, monkeypatch, line):
-    """A megabyte took a second for each key."""
+    """With a megabyte, each key took a second."""
     sizes, lay_out = [], composer.laid_out
     monkeypatch.setattr(composer, "laid_out", lambda *of: sizes.append(len(of[0])) or lay_out(*of))
     sitting.press(f"\x1b[200~the beginning {line * 2000}\nthe end\x1b[201~")
