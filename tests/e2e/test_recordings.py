@@ -19,6 +19,12 @@ pytestmark = pytest.mark.e2e
 FORMATS = {"text": ["--output-format", "text"], "json": ["--output-format", "json"], "stream": []}
 # qwen goes so fast that no signal of ours is sent, and opencode has no word for the end.
 LATER = [pytest.param(it, marks=pytest.mark.full) for it in (PI_CUMULATIVE, GEMINI, CODEX, COPILOT)]
+# A program that answers for its version at once, and stays after its turn.
+STAYS = """#!/bin/sh
+[ "$*" = --version ] && exec "{program}" --version
+"{program}" "$@"
+exec sleep {seconds}
+"""
 AT_ONCE = "end_grace = 0\n"  # a vendor that has said that it is done is ended before it goes by itself
 
 
@@ -50,6 +56,7 @@ def test_a_turn_that_went_well_is_one_in_every_format(frontend: Frontend, tmp_pa
     settings = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(AT_ONCE + (settings.read_text() if settings.exists() else ""))
+    stay_after_the_turn(frontend, tmp_path)
     found = {}
     for name, flags in FORMATS.items():
         file = tmp_path / f"{name}.cast"
@@ -60,6 +67,14 @@ def test_a_turn_that_went_well_is_one_in_every_format(frontend: Frontend, tmp_pa
         assert "done" in shim("show", str(file)) and "failed" not in shim("show", str(file))
         assert lasted(file) > 0
     assert found["text"] == found["json"] == found["stream"]
+
+
+def stay_after_the_turn(frontend: Frontend, folder: Path) -> None:
+    """Have the vendor's program stay when its turn is over, so that it is always ended by us."""
+    program, wrapper = frontend.environment["SHIM_BIN"], folder / "stays"
+    wrapper.write_text(STAYS.format(program=program, seconds=int(TURN_SECONDS)))
+    wrapper.chmod(0o755)
+    frontend.environment = {**frontend.environment, "SHIM_BIN": str(wrapper)}
 
 
 def lasted(file: Path) -> float:
