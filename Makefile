@@ -37,8 +37,8 @@ lint: setup
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 
-# With bytecode: what was changed is rewritten only once.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --alone -n 2 --dist worksteal --ignore=tests/e2e
+# Three workers on two cores: tests of processes wait. With bytecode: what was changed is rewritten only once.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --alone -n 3 --dist worksteal --ignore=tests/e2e
 # Three workers on two cores: real programs wait for most of their time.
 PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 3 --dist loadgroup -m e2e
 

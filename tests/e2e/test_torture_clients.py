@@ -31,8 +31,8 @@ from torture_cases import HELD_SECONDS, cases  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 
-HANG_SECONDS = 10.0  # on a machine that has nothing else to do
-AT_ONCE = 5  # most of a case is waiting
+HANG_SECONDS = 15.0  # on a machine that runs nothing else; less than HELD_SECONDS
+AT_ONCE = 3
 ALL_SECONDS = 600.0
 LONG = 100_000  # what the clients say whole
 
