@@ -107,6 +107,7 @@ def on_terminal(
         settings[3] &= ~termios.ECHO
         termios.tcsetattr(slave, termios.TCSANOW, settings)
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    settings = termios.tcgetattr(slave)  # before the program can change them
 
     ours = tuple(command[: len(OURS)]) == OURS
     start = partial(start_shim, command[len(OURS) :]) if ours else partial(subprocess.Popen, command)
@@ -116,7 +117,7 @@ def on_terminal(
         start_new_session=True, preexec_fn=own_terminal,
     )  # fmt: skip
     try:
-        yield Terminal(process, master, termios.tcgetattr(slave), patience)
+        yield Terminal(process, master, settings, patience)
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
