@@ -26,6 +26,7 @@ LOOK_SECONDS = 2.0  # for a host to say what it asks in a list: one that is stop
 Session = Annotated[str, typer.Argument(metavar="ID", help="The id, its beginning, or a part of the name.")]
 WHAT_CHARACTERS = 160  # of a question, where several are listed to choose from
 DECISIONS = ("allow", "deny")
+QUESTION_KEYS = ("question", "at", "until", "request")  # of a question's frame, that `list --json` prints
 
 
 def list_sessions(
@@ -233,11 +234,10 @@ def _report(one: Registered) -> dict[str, Any]:
     if one.alive and (facts.get("waitingFor") or facts["state"] == "blocked"):
         try:
             asked = _asked(one, LOOK_SECONDS)
-            keys = ("question", "at", "until", "request")
-            questions = [{key: came[key] for key in keys if key in came} for _, came in asked]
+            questions = [{key: came[key] for key in QUESTION_KEYS if key in came} for _, came in asked]
         except ShimError:
             questions = None
-    facts_keys = (
+    keys = (
         "state",
         "status",
         "waitingFor",
@@ -250,6 +250,6 @@ def _report(one: Registered) -> dict[str, Any]:
         "started",
         "unanswered",
     )
-    told = {key: facts.get(key) for key in facts_keys}
+    told = {key: facts.get(key) for key in keys}
     known = {key: facts.get(key) or "" for key in ("vendor", "name", "cwd")}
     return {"id": one.id, "session": one.session, "alive": one.alive, **known, **told, "questions": questions}

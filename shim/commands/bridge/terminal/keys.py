@@ -129,13 +129,13 @@ class Keys:
 def _clean_paste(text: str) -> Pasted:
     """Return a paste as text: bounded, with line feeds, without control characters."""
     text = text[:PASTE_CHARACTERS].replace("\r\n", "\n").replace("\r", "\n")
-    return Pasted("".join(one for one in text if one in "\n\t" or (one >= " " and one != "\x7f")))
+    return Pasted("".join(letter for letter in text if letter in "\n\t" or (letter >= " " and letter != "\x7f")))
 
 
 def _join_burst(keys: list[str]) -> list[str]:
-    """Return keys that came at once, with their lines joined to one paste; an Enter at the end stays a key.
+    """Join the lines of one read to one paste, and return the keys. An Enter at the end stays a key.
 
-    Keys among which is one that edits are returned as they are: somebody has typed ahead.
+    If the read contains an editing key, such as an arrow, the keys are returned unchanged: they were typed ahead.
     """
     last_text = max((place for place, key in enumerate(keys) if isinstance(key, Text)), default=-1)
     burst = keys[: last_text + 1]

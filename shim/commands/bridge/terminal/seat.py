@@ -175,9 +175,10 @@ class Seat:
 
 
 def _read_burst(chunk: bytes) -> bytes:
-    """Return a chunk of keys, with what follows it without a pause if it has several characters and a line's end.
+    """Return a chunk of keys, and the rest of a paste that it starts.
 
-    A paste without paste marks comes in pieces. What a person types comes one key at a time, and waits for nothing.
+    A terminal without paste marks sends a long paste in pieces. A person types one key at a time, so a single key is
+    returned at once.
     """
     pieces, size, until = [chunk], len(chunk), time.monotonic() + MAX_BURST_SECONDS
     is_paste = _is_paste(chunk)
@@ -205,8 +206,8 @@ def _is_paste(chunk: bytes) -> bool:
 def set_terminal(descriptor: int, settings: list[Any]) -> None:
     """Set a terminal's attributes.
 
-    A process in the background is stopped here until it is brought to the foreground; the signal of that interrupts
-    the call, which Python does not repeat by itself.
+    The system stops a background process here until it is in the foreground again. The signal that continues the
+    process interrupts the call, and Python does not repeat it.
     """
     while True:
         try:
