@@ -2,12 +2,15 @@
 
 import json
 import subprocess
+from types import SimpleNamespace
 
 import pytest
+from box import Box, start_shim
 from casting import cast_of, cast_of_case, read_cast
 from replaying import line
 from support import case
 
+from shim.commands.cast import check
 from shim.core.cast.records import STREAMS
 from tests.recording.test_replay import STREAM, TALK, kept, qwen_cast, response, user
 
@@ -29,10 +32,40 @@ def recorded(box, data, *words, stdin=b""):
     return cast_of([(0.0, "i", stdin), *said, (at, "O", done.stdout)], **facts)
 
 
-def report(box, *paths):
-    """`shim replay … --check --json`."""
-    done = box.shim("replay", *paths, "--check", "--json")
-    return done.status, json.loads(done.stdout)
+@pytest.fixture(scope="module")
+def hello(tmp_path_factory):
+    """A recording of today's drop-in that was asked to say hello."""
+    place = Box(tmp_path_factory.mktemp("hello"))
+    yield recorded(place, cast_of_case(PI), "-p", *STREAM, "hello")
+    place.close()
+
+
+@pytest.fixture
+def check_casts(shim, monkeypatch):
+    """Run `shim replay … --check` in this process, with forks of the drop-in; return the exit status and stdout."""
+
+    def start(command, **options):
+        assert command[1:4] == ["-I", "-m", "shim"]
+        return start_shim(command[4:], **options)
+
+    monkeypatch.setattr(check, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
+
+    def run(*arguments):
+        status, printed, _ = shim("replay", *arguments, "--check")
+        return status, printed.decode()
+
+    return run
+
+
+@pytest.fixture
+def report(check_casts):
+    """Run `shim replay … --check --json`; return the exit status and the report."""
+
+    def run(*paths):
+        status, printed = check_casts(*paths, "--json")
+        return status, json.loads(printed)
+
+    return run
 
 
 FORMATS = [
@@ -45,35 +78,35 @@ FORMATS = [
 
 
 @pytest.mark.parametrize("words", FORMATS, ids=" ".join)
-def test_what_is_said_today_is_what_was_said_then(box, words):
+def test_what_is_said_today_is_what_was_said_then(box, words, report):
     data = recorded(box, cast_of_case(PI), "-p", "--output-format", *words, "say hello")
-    status, found = report(box, kept(box, data))
+    status, found = report(kept(box, data))
     assert found["casts"][0]["outcome"] == "ok", found
     assert status == 0 and found["ok"] == 1 and found["casts"][0]["lines"] > 0
 
 
-def test_a_prompt_from_stdin_is_given_again(box):
+def test_a_prompt_from_stdin_is_given_again(box, report):
     data = recorded(box, cast_of_case(PI), "-p", *STREAM, stdin=b"say\nhello\n")
-    assert report(box, kept(box, data))[1]["ok"] == 1
+    assert report(kept(box, data))[1]["ok"] == 1
 
 
-def test_what_was_called_with_our_own_flags_is_checked_without_them(box):
-    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report, hello):
+    data = hello
     words = ["-p", "--shim-vendor", "pi", *STREAM, "--shim-record=/x", "hello"]
     _, records = read_cast(data)
     again = [(one.at, one.letter, one.data if one.letter in STREAMS else one.fact) for one in records]
-    assert report(box, kept(box, cast_of(again, argv=words, cwd=str(box.cwd))))[1]["ok"] == 1
+    assert report(kept(box, cast_of(again, argv=words, cwd=str(box.cwd))))[1]["ok"] == 1
 
 
-def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box):
+def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box, report):
     session = "33333333-3333-4333-8333-333333333333"
     data = cast_of_case(PI, argv=["-p", *STREAM, "--resume", session, "hello"])
     said = recorded(box, data, "-p", *STREAM, "--resume", session, "hello")
     assert b"No conversation" not in said
-    assert report(box, kept(box, said))[1]["ok"] == 1
+    assert report(kept(box, said))[1]["ok"] == 1
 
 
-def test_yume_is_called_as_it_called(box):
+def test_yume_is_called_as_it_called(box, report):
     words = [
         "start",
         "--provider",
@@ -93,11 +126,11 @@ def test_yume_is_called_as_it_called(box):
     moments = [(one.at, one.letter, one.data or one.fact) for one in records if one.letter != "O"]
     facts = {"argv": words, "dialect": "yume", "cwd": str(box.cwd)}
     data = cast_of([*moments, (moments[-1][0], "O", done.stdout)], **facts)
-    status, found = report(box, kept(box, data))
+    status, found = report(kept(box, data))
     assert status == 0, found
 
 
-def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box):
+def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, report):
     words = [*TALK]
     allow = response("q1", behavior="allow", updatedInput={"command": "ls"})
     frontend = [user("one"), allow, user("two")]
@@ -129,43 +162,39 @@ def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box):
         (0.5, "O", whole[first:]),
     ]
     assert before in whole
-    status, found = report(
-        box, kept(box, cast_of([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)), "b.cast")
-    )
+    status, found = report(kept(box, cast_of([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)), "b.cast"))
     assert status == 0, found
 
 
-def test_a_difference_is_shown_with_its_line_and_its_place(box):
-    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello").replace(
-        b"Done with bash.", b"Done \\u001b[31mwith zsh."
-    )
+def test_a_difference_is_shown_with_its_line_and_its_place(box, report, check_casts, hello):
+    data = hello.replace(b"Done with bash.", b"Done \\u001b[31mwith zsh.")
     path = kept(box, data)
-    status, found = report(box, path)
+    status, found = report(path)
     (row,) = found["casts"]
     assert status == 1 and row["outcome"] == "differs" and found["differs"] == 1
     # the child says the changed words too, so only ours are other
-    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+    data = hello
     changed = data.replace(b'\\"num_turns\\":2', b'\\"num_turns\\":9\\u001b')
     assert changed != data
-    done = box.shim("replay", kept(box, changed), "--check")
-    assert done.status == 1 and "line " in done.stdout.decode() and b"\x1b" not in done.stdout
+    status, printed = check_casts(kept(box, changed))
+    assert status == 1 and "line " in printed and "\x1b" not in printed
 
 
-def test_a_line_too_few_and_a_line_too_many_are_differences(box):
-    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+def test_a_line_too_few_and_a_line_too_many_are_differences(box, report, hello):
+    data = hello
     _, records = read_cast(data)
     moments = [(one.at, one.letter, one.data or one.fact) for one in records]
     facts = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
     more = [*moments, (9.0, "O", line({"type": "one more"}))]
     fewer = [one for one in moments if b'"type":"message_stop"' not in (one[2] if isinstance(one[2], bytes) else b"")]
     for changed in (more, fewer):
-        status, found = report(box, kept(box, cast_of(changed, **facts)))
+        status, found = report(kept(box, cast_of(changed, **facts)))
         assert status == 1 and "no such line" in json.dumps(found), found
 
 
-def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box):
+def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report, hello):
     """It was killed in the middle, or grew too large: what is said behind that today is no difference."""
-    _, records = read_cast(recorded(box, cast_of_case(PI), "-p", *STREAM, "hello"))
+    _, records = read_cast(hello)
     moments = [(one.at, one.letter, one.data or one.fact) for one in records]
     shared = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
     ours = [one for one in moments if one[1] == "O"]
@@ -174,33 +203,33 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box):
     limit = [*cut, (9.0, "n", {"kind": "limit", "bytes": 10_000})]
     other = [*vendors[:-3], ours[0], (9.0, "O", ours[1][2].replace(b"bash", b"zsh"))]
     for moments, end, outcome in ((cut, False, "ok"), (limit, True, "ok"), (other, False, "differs")):
-        status, found = report(box, kept(box, cast_of(moments, end=end, **shared)))
+        status, found = report(kept(box, cast_of(moments, end=end, **shared)))
         assert (status, found["casts"][0]["outcome"]) == (int(outcome != "ok"), outcome), found
         assert ("reason" in found["casts"][0]) is (outcome == "ok")
 
 
-def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box):
+def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
     note = {"kind": "timeout", "name": "idle_timeout", "seconds": 900.0}
     moments = [(0.0, "s", {"child": 1}), (1.0, "n", note), (1.0, "O", line({"type": "result"}))]
-    status, found = report(box, kept(box, cast_of(moments)))
+    status, found = report(kept(box, cast_of(moments)))
     assert status == 0 and found["skipped"] == 1 and "nothing for too long" in found["casts"][0]["reason"]
 
 
-def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box):
-    good = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box, report, hello):
+    good = hello
     kept(box, good, "all/1.cast")
     kept(box, b"no cast\n", "all/2.cast")
     kept(box, cast_of([(0.0, "O", b"{}\n")]), "all/3.cast")
-    status, found = report(box, str(box.path / "all"))
+    status, found = report(str(box.path / "all"))
     assert [row["outcome"] for row in found["casts"]] == ["ok", "failed", "skipped"] and status == 1
     done = box.shim("replay", str(box.path / "home"), "--check")
     assert done.status == 1 and "has no casts" in done.stderr
 
 
-def test_nothing_of_who_checks_is_read_or_written(box):
-    data = recorded(box, cast_of_case(PI), "-p", *STREAM, "hello")
+def test_nothing_of_who_checks_is_read_or_written(box, report, hello):
+    data = hello
     before = sorted(box.home.rglob("*"))
     box.settings('vendor = "nonsense"\nmax_line_bytes = 10000\n')
     kept_before = {*before, *box.home.rglob("*")}
-    assert report(box, kept(box, data))[0] == 0
+    assert report(kept(box, data))[0] == 0
     assert set(box.home.rglob("*")) <= kept_before
