@@ -58,63 +58,11 @@ def broken(name):
     return name == DEFECT
 
 
-# Defects of one kind of line: what is done to it on its way out.
-def _pop(*keys):
-    def change(line):
-        for key in keys[:-1]:
-            line = line[key]
-        line.pop(keys[-1])
-
-    return change
-
-
-def _set(value, *keys):
-    def change(line):
-        for key in keys[:-1]:
-            line = line[key]
-        line[keys[-1]] = value
-
-    return change
-
-
-CHANGES = {
-    "no-uuid": ("assistant", _pop("uuid")),
-    "other-session-id": ("assistant", _set("another", "session_id")),
-    "init-without-tools": ("init", _pop("tools")),
-    "init-with-a-tool-text": ("init", _set("Bash", "tools")),
-    "result-without-usage": ("result", _pop("usage")),
-    "result-with-a-duration-text": ("result", _set("1", "duration_ms")),
-    "result-without-text": ("result", _pop("result")),
-    "no-message-id": ("assistant", _pop("message", "id")),
-    "no-counts": ("assistant", _set({}, "message", "usage")),
-    "no-parent": ("assistant", _pop("parent_tool_use_id")),
-    "two-blocks": ("assistant", lambda line: line["message"]["content"].append({"type": "text", "text": ""})),
-    "stop-reason": ("assistant", _set("end_turn", "message", "stop_reason")),
-    "text-without-text": ("assistant", lambda line: line["message"]["content"][0].pop("text", None)),
-    "result-without-content": ("tool", lambda line: line["message"]["content"][0].pop("content")),
-    "result-of-nobody": ("tool", lambda line: line["message"]["content"][0].update(tool_use_id="toolu_none")),
-    "no-tool-use-result": ("tool", _pop("tool_use_result")),
-    "event-without-parent": ("stream_event", _pop("parent_tool_use_id")),
-    "content-is-text": ("assistant", _set("hello", "message", "content")),
-    "message-is-text": ("assistant", _set("hello", "message")),
-}
 # Bytes that a defect prints behind the init of a turn.
 NOISE = {
-    "noise": b"debug: hello\n",
-    "null": b"null\n",
-    "array": b"[1]\n",
-    "no-type": b'{"a":1}\n',
-    "half-line": b'{"type":"system","subty\n',
-    "nan": b'{"type":"system","subtype":"x","n":NaN}\n',
-    "bad-utf8": b'{"type":"system","subtype":"\xff"}\n',
-    "long-line": b'{"type":"system","subtype":"%s"}\n' % LONG.encode(),
-    "long-for-yume": b'{"type":"system","subtype":"%s"}\n' % LONG[:150_000].encode(),
-    "end-line": b'{"type":"end"}\n',
-    "type-last": b'{"subtype":"x","type":"conform"}\n',
-    "unasked-event": b'{"type":"stream_event","event":{"type":"message_stop"},"parent_tool_use_id":null}\n',
     "escapes": b'{"type":"\x1b[31m\\u001b]52;c;ZXZpbA==\\u0007[red]x[/red]\\u202e"\n',
     "deep": b"[" * 100_000 + b"\n",
-}  # fmt: skip
+}
 
 
 class Fake:
@@ -137,19 +85,12 @@ class Fake:
         line = {"type": kind, **fields, "session_id": self.session, "uuid": new_uuid()} | {
             key: fields[key] for key in ("uuid",) if key in fields
         }
-        self.change(kind, line)
+        if broken("message-is-text") and kind == "assistant":
+            line["message"] = "hello"
         if self.output == "stream-json":
             write(json.dumps(line).encode() + b"\n")
         self.said.append(line)
         return line
-
-    def change(self, kind, line):
-        wanted, change = CHANGES.get(DEFECT, (None, None))
-        actual = "init" if line.get("subtype") == "init" else kind
-        if kind == "user" and "tool_use_result" in line:
-            actual = "tool"
-        if wanted == actual:
-            change(line)
 
     def event(self, **event):
         if self.partial:
@@ -163,9 +104,8 @@ class Fake:
             name = rule.partition("(")[0] if broken("specifier-removes") else rule
             if name in tools and not broken("disallowed-kept"):
                 tools.remove(name)
-        if not broken("no-init"):
-            facts = {"mcp_servers": [], "slash_commands": [], "apiKeySource": "none", "model": self.model}
-            self.emit("system", subtype="init", cwd=os.getcwd(), tools=tools, permissionMode=self.mode, **facts)
+        facts = {"mcp_servers": [], "slash_commands": [], "apiKeySource": "none", "model": self.model}
+        self.emit("system", subtype="init", cwd=os.getcwd(), tools=tools, permissionMode=self.mode, **facts)
         if self.output == "stream-json":
             write(NOISE.get(DEFECT, b""))
 
@@ -177,28 +117,24 @@ class Fake:
         self.event(type="content_block_start", index=index, content_block=block | empty)
         text = block["text"] if kind == "text" else json.dumps(block["input"])
         name = "text" if kind == "text" else "partial_json"
-        for part in (text[:3], text[3:] + ("more" if broken("deltas-differ") and kind == "text" else "")):
+        for part in (text[:3], text[3:]):
             delta = {"type": f"{'text' if kind == 'text' else 'input_json'}_delta", name: part}
-            self.event(type="content_block_delta", index=index + broken("other-index"), delta=delta)
+            self.event(type="content_block_delta", index=index, delta=delta)
         if broken("line-behind-block"):
             self.event(type="content_block_stop", index=index)
         self.emit("assistant", message=message, parent_tool_use_id=None)
-        if not broken("line-behind-block") and not broken("block-stays-open"):
+        if not broken("line-behind-block"):
             self.event(type="content_block_stop", index=index)
 
     def begin_reply(self):
         self.reply = f"msg_{os.urandom(4).hex()}"
-        start = {"id": "other" if broken("other-message") else self.reply, "type": "message", "role": "assistant"}
-        if not broken("start-without-usage"):
-            start["usage"] = USAGE
-        if not broken("no-message-start"):
-            self.event(type="message_start", message=start)
+        start = {"id": self.reply, "type": "message", "role": "assistant", "usage": USAGE}
+        self.event(type="message_start", message=start)
 
     def end_reply(self, reason="end_turn"):
-        usage = {} if broken("delta-without-usage") else {"output_tokens": 1}
-        self.event(type="message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage=usage)
-        if not broken("no-message-stop"):
-            self.event(type="message_stop")
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        self.event(type="message_delta", delta=delta, usage={"output_tokens": 1})
+        self.event(type="message_stop")
 
     def result(self, text="", subtype="success", errors=None, failed=False):
         self.failed = failed or errors is not None
@@ -209,25 +145,15 @@ class Fake:
             "num_turns": 0 if self.session == self.flags.get("NOBODY") else 1,
         }
         facts = {"stop_reason": None, "total_cost_usd": 0, "usage": USAGE, "modelUsage": {}, "permission_denials": []}
-        if broken("no-result"):
-            return
         self.emit("result", subtype=subtype, is_error=self.failed, **said, **counts, **facts)
-        if broken("two-results"):
-            self.emit("result", subtype=subtype, is_error=self.failed, **said, **counts, **facts)
-        if broken("talk-behind-result"):
-            self.emit("user", message={"role": "user", "content": "x"}, parent_tool_use_id=None)
-        if self.output == "stream-json" and (
-            (not self.sdk and not broken("no-terminator")) or (broken("stop-behind-error") and self.failed)
-        ):
+        if self.output == "stream-json" and not self.sdk and not broken("no-terminator"):
             write(b'{"type":"message_stop"}\n')
 
     # -- turns ---------------------------------------------------------------------------------------------------
 
     def turn(self, prompt, echo=None):
-        if broken("state-running"):
-            self.emit("system", subtype="session_state_changed", state="running")
         self.init()
-        if echo is not None and "--replay-user-messages" in self.flags and not broken("no-replay"):
+        if echo is not None and "--replay-user-messages" in self.flags:
             self.emit("user", message=echo["message"], uuid=echo.get("uuid", new_uuid()), isReplay=True)
         if broken("says-escapes"):
             prompt = "\x1b]52;c;ZXZpbA==\x07[red]x[/red]\u202e"
@@ -279,11 +205,10 @@ class Fake:
         if broken("interrupt-ignored"):
             self.result("1 2 3")
             return
-        if not broken("no-interrupt-line") and not (broken("sigint-silent") and not self.sdk):
+        if not (broken("sigint-silent") and not self.sdk):
             content = [{"type": "text", "text": "[Request interrupted by user]"}]
             self.emit("user", message={"role": "user", "content": content}, parent_tool_use_id=None)
-        subtype = "error_max_turns" if broken("interrupt-other-result") else "error_during_execution"
-        self.result(subtype=subtype, errors=["interrupted"])
+        self.result(subtype="error_during_execution", errors=["interrupted"])
         if not self.sdk:
             self.failed = broken("sigint-1")
 
@@ -299,8 +224,6 @@ class Fake:
         given = {"file_path": "conform.txt", "content": "conform"}
         self.begin_reply()
         call = {"type": "tool_use", "id": identity, "name": "Write", "input": given}
-        if broken("call-without-input"):
-            call["input"] = "text"
         answer = None
         if broken("question-first"):
             answer = self.question(identity, given)
@@ -321,31 +244,25 @@ class Fake:
             self.result(subtype="error_during_execution", errors=["interrupted"])
             return
         allowed = answer.get("behavior") == "allow"
-        if not broken("call-unanswered"):
-            self.tool_result(identity, "written" if allowed else answer.get("message", "denied"), not allowed)
+        self.tool_result(identity, "written" if allowed else answer.get("message", "denied"), not allowed)
         if self.flags.get("--max-turns") == "1" and not broken("no-limit"):
             self.result(subtype="error_max_turns", errors=["Reached maximum number of turns (1)"])
             return
         self.begin_reply()
         self.block({"type": "text", "text": "done"})
         self.end_reply()
-        if "Stop" in self.hooks and not broken("no-stop-hook"):
+        if "Stop" in self.hooks:
             self.ask("hook_callback", callback_id="conform_stop", input={"hook_event_name": "Stop"})
         self.result("done")
 
     def tool_result(self, identity, content, failed):
-        if broken("denial-unsaid") and failed:
-            content = "no"
-        if broken("denies-all"):
-            content, failed = "conform: denied, to see that it is", True
         said = f"Error: {content}" if failed else {"filePath": "conform.txt", "content": "conform"}
         block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": failed}
         self.emit("user", message={"role": "user", "content": [block]}, parent_tool_use_id=None, tool_use_result=said)
 
     def question(self, identity, given):
-        if "PreToolUse" in self.hooks and not broken("no-pre-hook"):
-            event = {} if broken("hook-without-event") else {"hook_event_name": "PreToolUse"}
-            self.ask("hook_callback", callback_id="conform_before", input=event)
+        if "PreToolUse" in self.hooks:
+            self.ask("hook_callback", callback_id="conform_before", input={"hook_event_name": "PreToolUse"})
         if "--permission-prompt-tool" not in self.flags and not (broken("asks-unasked") and self.sdk):
             return {"behavior": "allow"}
         return self.ask("can_use_tool", tool_name="Write", input=given, tool_use_id=identity)
@@ -395,9 +312,7 @@ class Fake:
             self.asked = getattr(self, "asked", 0) + 1
             body = {"commands": [], "agents": [], "output_style": "default", "available_output_styles": ["default"]}
             model = {"value": "default", "displayName": "Default", "description": "d"}
-            body |= {"models": [] if broken("no-models") else [model], "account": {}}
-            if broken("no-account"):
-                body.pop("account")
+            body |= {"models": [model], "account": {}}
             if self.asked > 1 and broken("initialize-once"):
                 body = {}
             error = "no" if broken("initialize-error") else None

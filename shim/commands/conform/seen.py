@@ -81,7 +81,7 @@ class Turn:
                         yield line, found
 
 
-@dataclass
+@dataclass(repr=False)  # asyncio renders the result of its task, and the lines of all runs are megabytes
 class Seen:
     """Every run that was made, and why other runs were not."""
 
