@@ -9,7 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from sweeps import each
 
 RULES = """
 # 1. the process
@@ -306,7 +306,7 @@ def test_every_rule_that_binds_us_is_in_the_table():
     assert [identity for identity, (level, _) in TABLE.items() if (level == "MAY") == (identity in REQUIRED)] == []
 
 
-@pytest.mark.parametrize("identity", TABLE)
+@each("identity", TABLE)
 def test_the_tests_of_a_rule_exist_and_name_it(identity):
     _, names = TABLE[identity]
     assert names, f"{identity} has no test"

@@ -181,7 +181,7 @@ def test_who_is_not_logged_in_is_told_how():
     assert said == "Not logged in · Please run /login\nhint: run `agent login`\ncursor: Not logged in"
 
 
-@pytest.mark.parametrize("vendor", ["acai", "cake", "claude", "cursor", "pi", "qwen"])
+@each("vendor", ["acai", "cake", "claude", "cursor", "pi", "qwen"])
 def test_every_vendor_says_how_a_person_logs_in(vendor):
     from shim.vendors import find
 
@@ -210,7 +210,7 @@ def test_a_status_of_the_vendor_beats_a_number_in_the_text():
     assert classify("500 oops", 429).kind == "rate"
 
 
-@pytest.mark.parametrize("words", ["{", "x {", '{"message": 5}', '{"error": []}', "{}", "401 {]}", '"{}"', "{" * 3000])
+@each("words", ["{", "x {", '{"message": 5}', '{"error": []}', "{}", "401 {]}", '"{}"', "{" * 3000])
 def test_a_body_that_is_no_error_is_said_as_it_is(words):
     assert stripped(words, None) == words
 

@@ -1,6 +1,6 @@
 """What an error text is about; the texts are those of the vendor pages and the fixtures."""
 
-import pytest
+from sweeps import each
 
 from shim.core.api_errors import classify
 
@@ -65,7 +65,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "kind", "status"), TEXTS)
+@each(("text", "kind", "status"), TEXTS)
 def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
     failure = classify(text)
     assert (failure.cause, failure.error) == kind
@@ -73,7 +73,7 @@ def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
     assert failure.api
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

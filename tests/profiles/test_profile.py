@@ -7,6 +7,7 @@ import tomllib
 import pytest
 from profiling import HEAD, LAUNCH, lines_of, profiled, result_line, said, translation_of
 from support import Stage, brief, parse
+from sweeps import each
 
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import Exit
@@ -80,7 +81,7 @@ def test_a_final_text_behind_its_deltas_is_not_said_twice():
 NAMELESS = stream(text='"delta"') + (SAY + WHOLE).replace('block = "id"\n', "") + END
 
 
-@pytest.mark.parametrize(
+@each(
     ("events", "expected"),
     [
         (["say Hel", "say lo.", "whole Hello."], ["text:Hello."]),
@@ -180,8 +181,8 @@ def test_a_threads_total_is_counted_without_the_turns_before_however_it_ends(end
     assert [counted(result)[:2] for result in two_turns(vendor, first, second)] == [(100, 10), (60, 20)]
 
 
-@pytest.mark.parametrize(("means", "expected"), [("request", (40, 5)), ("run_total", (30, 4))])
-@pytest.mark.parametrize("options", [{}, {"code": 3}, {"code": None}])
+@each(("means", "expected"), [("request", (40, 5)), ("run_total", (30, 4))])
+@each("options", [{}, {"code": 3}, {"code": None}])
 def test_what_a_run_that_broke_off_has_used_is_counted(means, expected, options):
     lines = lines_of(profiled(stream(usage=f'"{means}"') + SAY + USAGE + END), *TWO, **options)
     assert numbers(lines)[:2] == expected and result_line(lines)["is_error"]
@@ -234,7 +235,7 @@ def test_an_end_that_was_said():
     assert (result_line(lines)["duration_ms"], result_line(lines)["result"]) == (12, "a")
 
 
-@pytest.mark.parametrize(
+@each(
     ("event", "expected"),
     [
         ({"bad": True, "why": "it broke"}, ("vendor_error", "it broke")),
@@ -255,7 +256,7 @@ def test_without_the_event_that_ends_it_an_exit_of_0_is_no_success():
 REPLY = [{"type": "say", "words": "a"}, {"type": "usage", "in": 1, "out": 1, "why": "done"}]
 
 
-@pytest.mark.parametrize(
+@each(
     ("events", "options", "expected"),
     [
         (REPLY, {}, "clean"),
@@ -324,7 +325,7 @@ def test_stderr_noise_is_no_reason():
 EXITS = '[exit_codes]\n53 = "limit"\n55 = "refused"\n130 = "interrupted"\n'
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "stderr", "expected"),
     [
         (53, "", ("limit", "own exited with code 53")),
@@ -424,7 +425,7 @@ def test_the_profile_that_is_broken_below_is_good():
     assert profiled(GOOD).modes == {"default": ()}
 
 
-@pytest.mark.parametrize(
+@each(
     ("old", "new", "key", "allowed"),
     [
         ("schema = 1", "schema = 2", "schema", "must be 1"),
@@ -529,7 +530,7 @@ def test_the_line_of_a_key_is_found_through_headers_and_arrays():
 BUNDLED = [name for name, place in VENDORS.items() if place.endswith(".toml")]
 
 
-@pytest.mark.parametrize("name", BUNDLED)
+@each("name", BUNDLED)
 def test_a_bundled_profile_passes_the_checks_of_a_users(name):
     """It is not checked when it is loaded."""
 
@@ -540,7 +541,7 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
     assert described(name, f"{name}.toml", read, PROFILES).name == name
 
 
-@pytest.mark.parametrize("name", BUNDLED)
+@each("name", BUNDLED)
 def test_a_bundled_profile_is_in_order(name):
     vendor = find(name)
     assert vendor.login, "who is not logged in is told how to"

@@ -5,7 +5,7 @@ import sweeps
 from acai_by_hand import ACAI, CAKE
 from profiling import lines_of, result_line
 from support import check_turns, fixture_cases, terms_of
-from sweeps import over
+from sweeps import each, over
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -42,7 +42,7 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
         assert said(find(case.vendor), data, None, "", partial) == said(BY_HAND[case.vendor], data, None, "", partial)
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "said"),
     [
         ({"path": "/a", "start_line": 10, "end_line": 20}, {"file_path": "/a", "offset": 10, "limit": 11}),
@@ -61,7 +61,7 @@ EDIT = {"old_text": "a", "new_text": "b"}
 CLAUDES = {"old_string": "a", "new_string": "b"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "given", "expected"),
     [
         ("shell", {"command": "ls", "timeout": 5}, ("Bash", {"command": "ls", "timeout": 5000})),

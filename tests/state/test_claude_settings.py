@@ -5,6 +5,7 @@ import os
 
 import pytest
 from box import ANSWER, ASK, STREAM, ndjson
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ArgumentError, FrontendError
@@ -42,7 +43,7 @@ def test_what_says_nothing_to_us_changes_nothing(settings):
     assert flag(settings) == NOTHING
 
 
-@pytest.mark.parametrize("settings", ["{bad", "/nowhere.json", "a\0b", "[]", "7"])
+@each("settings", ["{bad", "/nowhere.json", "a\0b", "[]", "7"])
 def test_what_cannot_be_read_is_refused(settings):
     with pytest.raises(ArgumentError, match="ettings"):
         flag(settings)

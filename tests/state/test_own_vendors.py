@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from box import ASK, ndjson
 from support import brief, check_turns
+from sweeps import each
 
 from shim import vendors
 from shim.core.errors import FrontendError
@@ -308,7 +309,7 @@ def test_an_adapter_beside_the_profile_is_asked_first(box):
     assert box.claude(*ASK, SHIM_VENDOR="parrot").result["result"] == "ONLY SEEDS."
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ['{"a":[1,2.5,-1e3,"\\u00e9\\ud83d\\ude00",true,null]}', '"x"', "12345678901234567890", '{"a":{"a":{}}}', "NaN"],
 )
@@ -317,7 +318,7 @@ def test_what_is_remembered_is_read_as_json_is(text):
     assert repr(ours) == repr(theirs)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"a":1} {}', "nonsense", "\x80", '["\n"]', "[" * 100_000])
+@each("text", ["", "{", '{"a":1} {}', "nonsense", "\x80", '["\n"]', "[" * 100_000])
 def test_what_is_no_json_is_not_remembered(text):
     with pytest.raises((ValueError, RecursionError)):
         profile_files._read_json(text.encode("latin-1"))

@@ -1,11 +1,11 @@
 """Times and values as text."""
 
-import pytest
+from sweeps import each
 
 from shim.story.figures import duration, spelled, spelled_short
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "said"),
     [(0, "0.0 s"), (0.3, "0.3 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (245, "4 min 05 s"), (3725, "1 h 02 min")],
 )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from sweeps import each
 
 from shim.story.markdown_tree import NESTED, Tree, tree_of
 
@@ -35,7 +36,7 @@ def link(address: str, *inside: Tree) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "trees"),
     [
         (
@@ -85,7 +86,7 @@ def test_a_text_is_the_elements_that_it_says(source, trees):
     assert tree_of(source) == trees
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "[x](javascript:alert(1))",
@@ -109,7 +110,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("source", HOSTILE, ids=range(len(HOSTILE)))
+@each("source", HOSTILE)
 def test_hostile_words_make_nothing_but_known_elements(source):
     trees = tree_of(source)
     for tag, *inside in elements(trees):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import pytest
+from sweeps import each
 
 from shim.story.remarks import FACTS_CHARACTERS, remark
 from shim.story.steps import Step
@@ -12,7 +12,7 @@ def note(kind: str, **facts: Any) -> str:
     return remark(Step(1, "note", 0.0, name=kind, text=kind, facts=facts))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "facts", "expected"),
     [
         ("api_retry", {"attempt": 1}, "the model is asked again (1)"),

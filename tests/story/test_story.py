@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from casting import cast_of, cast_of_case, lines_of
 from support import Case, case, fixture_cases, translate_case
-from sweeps import fewest, over
+from sweeps import each, fewest, over
 from telling import (
     INIT,
     STOP,
@@ -335,8 +335,8 @@ def shares(timeline: Timeline, count: int) -> dict[str, float]:
     return {spent: sum(column[place] for column in columns) / count for place, spent in enumerate(SPENT)}
 
 
-@pytest.mark.parametrize("changes", [1, 3, 200, 2_000, 20_000])
-@pytest.mark.parametrize("count", [1, 78, 368])
+@each("changes", [1, 3, 200, 2_000, 20_000])
+@each("count", [1, 78, 368])
 def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_is(changes: int, count: int) -> None:
     timeline = Timeline()
     at = 0.0
@@ -496,7 +496,7 @@ def test_the_prompt_of_a_session_that_yume_started_is_told():
 # -- how a child ended ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("fact", "known"),
     [
         ({"code": 0, "signal": None}, Exit(code=0)),

@@ -2,14 +2,13 @@
 
 import json
 
-import pytest
 import sweeps
 from flat import SCENARIOS, FlatStage, check_flat, short, translate_flat
 from hypothesis import given
 from hypothesis import strategies as st
 from ruling import judge
 from support import FIXTURES, SEEDS, bytewise, fixture_cases, parse, translate_case
-from sweeps import examples, over, rounds, smallest
+from sweeps import each, examples, over, rounds, smallest
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import Exit
@@ -31,7 +30,7 @@ def test_the_shim_says_exactly_the_flat_golden(case):
     assert said == golden.read_bytes()
 
 
-@pytest.mark.parametrize("vendor", [*SEEDS, "claude"])
+@each("vendor", [*SEEDS, "claude"])
 def test_every_seed_vendor_has_the_ten_scenarios(vendor):
     found = [case.facts["yume"] for case in GOLDEN if case.folder.parent.name == vendor]
     assert sorted(found) == sorted(SCENARIOS)

@@ -14,6 +14,7 @@ from fuzzing.seeds import TORTURE, by_target, pool, seeds
 from fuzzing.targets import CHILDREN, TARGETS
 from fuzzing.unguided import RUNS, long_profile, made
 from hypothesis import given, settings
+from sweeps import each
 
 from shim.core.claude.control import Control
 from shim.core.claude.pen import ClaudePen
@@ -171,12 +172,12 @@ def test_an_input_can_be_written_and_read_again():
     assert read(write(runs), NAMES) == runs
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b"\x1c", b"\x1cnobody 1 x -1 99999999999 \xff\nline", b"no head\nat all"])
+@each("data", [b"", b"\n", b"\x1c", b"\x1cnobody 1 x -1 99999999999 \xff\nline", b"no head\nat all"])
 def test_every_file_is_an_input(data):
     assert all(run.target in TARGETS for run in read(data, NAMES))
 
 
-@pytest.mark.parametrize("edit", range(len(EDITS)))
+@each("edit", range(len(EDITS)))
 def test_every_edit_takes_any_run(edit):
     for lines in ([], [b""], list(TORTURE), [b'{"a":[1,{"b":"c"}]}'] * 3):
         for seed in range(20):

@@ -2,7 +2,7 @@
 
 import pytest
 from support import FIXTURES, SEEDS, check_passed, check_turns, fixture_cases, parse, translate_case
-from sweeps import over
+from sweeps import each, over
 
 CASES = fixture_cases()
 
@@ -34,7 +34,7 @@ def test_a_real_claudes_lines_are_passed_byte_for_byte(case, partial):
     check_passed(case.data, said, partial)
 
 
-@pytest.mark.parametrize("vendor", [*SEEDS, "claude"])
+@each("vendor", [*SEEDS, "claude"])
 def test_a_person_has_read_a_golden_of_every_vendor(vendor):
     """`read = true` in case.toml: somebody held that golden against the vendor's page, line by line."""
     cases = [case for case in fixture_cases(vendor) if case.folder.parent.name == vendor]

@@ -11,7 +11,7 @@ from box import ASK, END, START, Box, Done, ndjson, run_shim, text
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SEEDS, Stage, check_turns, fixture_cases, parse, result_of
-from sweeps import examples
+from sweeps import each, examples
 from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -207,7 +207,7 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
     assert check_truth(stage.lines()) == ("rate_limit" if api else "vendor_error")
 
 
-@pytest.mark.parametrize(
+@each(
     ("child_exit", "noted"),
     [
         (Exit(code=0), {}),
@@ -217,7 +217,7 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
         (Exit(signal="SIGSEGV"), {"signal": "SIGSEGV"}),
     ],
 )
-@pytest.mark.parametrize("good", [True, False])
+@each("good", [True, False])
 def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
     """Also where the vendor's page says that it is no error."""
     stage = Stage(clean_exits=frozenset({0, 7}))

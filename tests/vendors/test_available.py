@@ -1,6 +1,7 @@
 """What `init.tools` lists: the tools that can run, in each mode and under the rules that add to it."""
 
 import pytest
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
@@ -30,7 +31,7 @@ def cells(modes):
     return [(name, mode) for name in VENDORS if name not in OWN_SAY for mode in modes if mode in find(name).modes]
 
 
-@pytest.mark.parametrize(("name", "mode"), cells(READ_ONLY))
+@each(("name", "mode"), cells(READ_ONLY))
 def test_where_no_file_may_be_changed_no_tool_is_listed_that_changes_one(name, mode):
     if mode != "plan" and name in ASKS_NOBODY | WIDER:
         assert available(name, mode) == set(find(name).listed)
@@ -38,12 +39,12 @@ def test_where_no_file_may_be_changed_no_tool_is_listed_that_changes_one(name, m
         assert not available(name, mode) & CHANGES
 
 
-@pytest.mark.parametrize(("name", "mode"), cells(["acceptEdits"]))
+@each(("name", "mode"), cells(["acceptEdits"]))
 def test_where_files_may_be_changed_the_tools_for_it_are_listed(name, mode):
     assert available(name, mode) & CHANGES
 
 
-@pytest.mark.parametrize(("name", "mode"), cells(["bypassPermissions"]))
+@each(("name", "mode"), cells(["bypassPermissions"]))
 def test_where_everything_may_run_everything_is_listed(name, mode):
     assert available(name, mode) == set(find(name).listed)
 
@@ -57,10 +58,8 @@ def test_cursor_lists_what_reads_in_its_mode_for_plans():
     assert available("cursor", "plan") == {"Read", "Grep", "Glob", "LS", "TodoWrite", "Task"}
 
 
-@pytest.mark.parametrize("name", HOOKED)
-@pytest.mark.parametrize(
-    ("mode", "adds"), [("default", {"Write"}), ("dontAsk", {"Write"}), ("plan", set())]
-)  # in a plan nothing adds
+@each("name", HOOKED)
+@each(("mode", "adds"), [("default", {"Write"}), ("dontAsk", {"Write"}), ("plan", set())])  # in a plan nothing adds
 def test_a_rule_or_a_hook_adds_a_tool_to_a_mode(name, mode, adds):
     assert available(name, mode, allow=["Write"]) - available(name, mode) == adds
     assert available(name, mode, hooks=[SettingsHook("Write", "exit 0")]) - available(name, mode) == adds

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support import case, fixture_cases, parse, result_of, translate_case
-from sweeps import over
+from sweeps import each, over
 
 from shim import vendors
 from shim.core.policy.place import OURS, PROTECTED
@@ -195,7 +195,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 @PARTIAL
 def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial):
     lines = parse(translate_case(case(name), partial)[0])
@@ -235,7 +235,7 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@each("name", NUMBERS)
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, cached, out), dollars, milliseconds = NUMBERS[name]
@@ -277,7 +277,7 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("name", CAUSES)
+@each("name", CAUSES)
 def test_the_cause_is_true(name):
     assert result_of(parse(translate_case(case(name))[0]))["shim"]["cause"] == CAUSES[name]
 
@@ -312,13 +312,13 @@ LAUNCHES = {
 }
 
 
-@pytest.mark.parametrize("vendor", PROFILES)
+@each("vendor", PROFILES)
 def test_the_plainest_turn(vendor):
     started = launch(vendor, "-p", "--output-format", "stream-json", "--verbose")
     assert (started.arguments, started.stdin) == LAUNCHES[vendor]
 
 
-@pytest.mark.parametrize(
+@each(
     ("vendor", "words", "resume", "arguments"),
     [
         ("codex", ("--model", "m1"), S, ("exec", "resume", S, "--json", "-c", 'sandbox_mode="read-only"', "-m", "m1")),
@@ -399,8 +399,8 @@ def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
         assert said["edit"] == expected
 
 
-@pytest.mark.parametrize("tool", ["grep", "glob", "rg"])
-@pytest.mark.parametrize(
+@each("tool", ["grep", "glob", "rg"])
+@each(
     ("paths", "said"),
     [("/a", "/a"), (["/a"], "/a"), (["a", "/b"], ["a", "/b"]), ([], None), (None, None)],
 )
@@ -427,8 +427,8 @@ def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
     assert {value for key, value in said.items() if key != "edit"} <= {"deny"}
 
 
-@pytest.mark.parametrize("vendor", PROFILES)
-@pytest.mark.parametrize("prompt", ["-h", "-hello world", "--yolo x", "@file"])
+@each("vendor", PROFILES)
+@each("prompt", ["-h", "-hello world", "--yolo x", "@file"])
 def test_no_prompt_becomes_a_flag(vendor, prompt):
     """Threats: prompt, starts with - or @."""
     started = launch(vendor, prompt=prompt)
@@ -437,7 +437,7 @@ def test_no_prompt_becomes_a_flag(vendor, prompt):
     assert len(words) == 1 or started.stdin == prompt.encode()
 
 
-@pytest.mark.parametrize("vendor", [name for name in PROFILES if name not in ("amp", "cline")])
+@each("vendor", [name for name in PROFILES if name not in ("amp", "cline")])
 def test_what_is_no_id_of_its_sessions_is_never_an_argument(vendor):
     from shim.core.errors import FrontendError
 
@@ -448,7 +448,7 @@ def test_what_is_no_id_of_its_sessions_is_never_an_argument(vendor):
 BYPASSES = ("yolo", "skip-permissions", "allow-all", "bypass", "--auto ", "-y ", "auto-approve true", "auto-approve -")
 
 
-@pytest.mark.parametrize("vendor", PROFILES)
+@each("vendor", PROFILES)
 def test_no_mode_but_the_bypass_lets_everything_through(vendor):
     """No mode ever becomes a wider one (surface page)."""
     from shim.vendors import find

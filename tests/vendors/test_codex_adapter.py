@@ -10,6 +10,7 @@ import pytest
 from profiling import result_line
 from ruling import judge
 from support import brief, parse, terms_of
+from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.turn.outcome import Exit
@@ -324,7 +325,7 @@ def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, t
     assert [name for name, _ in calls(parse(data))] == ["Bash"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("diff", "expected"),
     [
         ("", []),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sweeps import each
 
 from shim.core.policy.place import Place
 from shim.vendors import codex_asking_hook
@@ -72,7 +73,7 @@ def test_a_patch_that_is_a_whole_command_is_a_patch(mark):
     assert told("Bash", {"command": command}, "/other") == [("Write", {"file_path": "/other/a", "content": "x\n"})]
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "apply_patch <<EOF\n*** Add File: a\n+$(touch b)\nEOF",
@@ -94,7 +95,7 @@ def test_other_tools_have_claudes_names_or_their_own():
     assert told("something_new", {"a": 1}) == [("something_new", {"a": 1})]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "given", "folder"),
     [
         ("Bash", {"cmd": "touch x"}, "/work"),

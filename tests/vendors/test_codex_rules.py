@@ -8,6 +8,7 @@ import tomllib
 from itertools import pairwise
 
 import pytest
+from sweeps import each
 
 from shim.conversation.drivers.launcher import HOOK
 from shim.core.claude.argv.parse import parse
@@ -110,7 +111,7 @@ def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
     assert (policy.deny + policy.ask, known.mode) == ((Rule("Bash", "touch:*"),), BYPASS)
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "rules", "searches"),
     [
         (BYPASS, {"deny": ["WebSearch"]}, False),
@@ -192,7 +193,7 @@ def asking(mode, *flags, **rules):
 ANSWERED = ("--permission-prompt-tool", "stdio")
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "flags", "sandbox"),
     [
         ("default", ANSWERED, "danger-full-access"),

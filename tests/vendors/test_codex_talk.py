@@ -21,6 +21,7 @@ from codex_agent import (
     started,
 )
 from support import check_turns
+from sweeps import each
 
 from shim.core.claude.messages import Message, Part
 from shim.vendors.codex_thread_stream import ThreadTranslator
@@ -98,7 +99,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
     assert "PreToolUse" in hooks
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "said"),
     [
         ({"id": 3, "error": {"code": -32601, "message": "no such method"}}, "no such method"),
@@ -422,7 +423,7 @@ def test_an_item_with_the_same_id_about_something_else_is_another_call():
     assert [call["input"]["command"] for call in talk.blocks("tool_use")] == ["ls", "pwd"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "code", "failed"),
     [
         ("completed", 0, False),
@@ -443,7 +444,7 @@ def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, co
 # -- an error of the service, and what an interrupt leaves -------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("info", "status"),
     [
         ("modelNotFound", 404),

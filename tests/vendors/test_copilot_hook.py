@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ModeError
@@ -37,7 +38,7 @@ def launch(mode, **more):
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "given", "expected"),
     [
         ("bash", {"command": "ls", "description": "d"}, ("Bash", {"command": "ls"})),
@@ -74,7 +75,7 @@ def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
     assert [name for name, _ in told("my-srv-make", {})] == ["mcp__my__srv-make", "mcp__my-srv__make"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "given", "folder"),
     [
         ("bash", {}, "/work"),
@@ -99,7 +100,7 @@ def test_its_answer_is_a_decision_of_copilots():
 # -- the launch --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "rules", "hooked"),
     [("default", {}, True), ("plan", {}, True), ("acceptEdits", {}, True), (BYPASS, {}, False)]
     + [(BYPASS, {kind: ["Bash(rm:*)"]}, True) for kind in ("deny", "ask")],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from ruling import policy
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
@@ -49,7 +50,7 @@ def pairs(arguments, flag):
 # -- the plainest turn ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("vendor", "arguments", "stdin"),
     [
         ("acai", (*CAKE, "say hi"), b""),
@@ -68,7 +69,7 @@ def test_the_plainest_turn(vendor, arguments, stdin):
     assert ("QWEN_CODE_SUPPRESS_YOLO_WARNING" in started.environment) == (vendor == "qwen")
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "listens", "file"),
     [
         ("default", True, "qwen_asks_all.json"),
@@ -193,7 +194,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "vendor", "more"), TABLE, ids=[f"{row[1]} {' '.join(row[0])}" for row in TABLE])
+@each(("words", "vendor", "more"), TABLE)
 def test_an_option_becomes_the_vendors_own(words, vendor, more):
     plain = launch(vendor).arguments
     positional = plain[-1:] if plain[-1:] == ("say hi",) else ()
@@ -248,7 +249,7 @@ PROMPTS = ("--yolo", "--yolo and more", "--", "-", "@/etc/passwd", "@a and b", "
 LONG_PROMPTS = ("p " * ARGUMENT_BYTES, "ü " * 40_000)
 
 
-@pytest.mark.parametrize("vendor", [name for name in ALL if name not in WITHOUT_STDIN])
+@each("vendor", [name for name in ALL if name not in WITHOUT_STDIN])
 def test_a_prompt_that_is_long_or_could_be_a_flag_or_a_file_goes_by_stdin(vendor):
     for prompt in (*PROMPTS, *LONG_PROMPTS):
         started = launch(vendor, prompt=prompt)
@@ -279,7 +280,7 @@ SUBCOMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("vendor", "word"), [(name, word) for name, words in SUBCOMMANDS.items() for word in words])
+@each(("vendor", "word"), [(name, word) for name, words in SUBCOMMANDS.items() for word in words])
 def test_a_prompt_of_one_word_is_never_taken_for_a_subcommand(vendor, word):
     """commander and clap look for a subcommand in the first positional: `logout` would log the person out."""
     started = launch(vendor, prompt=word)
@@ -306,7 +307,7 @@ CARRIERS = (
 TAKES_ANYTHING = {"pi": ("--system-prompt", "--append-system-prompt")}
 
 
-@pytest.mark.parametrize("vendor", ALL)
+@each("vendor", ALL)
 def test_no_value_becomes_a_flag_of_the_vendor(vendor):
     """qwen (yargs) takes `--append-system-prompt --yolo` for two flags: it must be one word."""
     for carrier, value in product(CARRIERS, HOSTILE):
@@ -323,7 +324,7 @@ WIDER = {
 }
 
 
-@pytest.mark.parametrize("vendor", ALL)
+@each("vendor", ALL)
 def test_nothing_widens_a_permission_that_was_not_asked_for(vendor):
     for mode in ("default", "plan", "acceptEdits", "dontAsk", "auto", "manual"):
         words = ("--permission-mode", mode, "--allowedTools", "Bash", "--max-turns", "3")
@@ -340,7 +341,7 @@ def test_being_allowed_to_ask_for_a_bypass_is_not_a_bypass(vendor):
     assert not WIDER & set(launch(vendor, "--allow-dangerously-skip-permissions").arguments)
 
 
-@pytest.mark.parametrize(
+@each(
     ("vendor", "more"),
     [
         ("acai", ()),
@@ -351,14 +352,14 @@ def test_being_allowed_to_ask_for_a_bypass_is_not_a_bypass(vendor):
         ("qwen", ("--approval-mode", "yolo")),
     ],
 )
-@pytest.mark.parametrize("words", [("--dangerously-skip-permissions",), ("--permission-mode", "bypassPermissions")])
+@each("words", [("--dangerously-skip-permissions",), ("--permission-mode", "bypassPermissions")])
 def test_a_bypass_that_was_asked_for_is_the_vendors_own(vendor, more, words):
     arguments = launch(vendor, *words).arguments
     assert set(arguments) & {"--force", "yolo"} == set(more) & {"--force", "yolo"}
     assert [word for word in arguments if word in more] == list(more)
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "expected"),
     [
         (None, "default"),
@@ -401,7 +402,7 @@ NARROW = [
 ]
 
 
-@pytest.mark.parametrize(("vendor", "mode", "words"), NARROW, ids=[f"{row[0]} {row[1]}" for row in NARROW])
+@each(("vendor", "mode", "words"), NARROW)
 def test_a_mode_that_is_narrow_has_the_words_that_keep_it_so(vendor, mode, words):
     assert f" {words} " in f" {' '.join(launch(vendor, '--permission-mode', mode).arguments)} "
 
@@ -416,7 +417,7 @@ def test_a_mode_that_a_vendor_cannot_honour_names_those_that_it_can():
 READ_ONLY = "read,grep,find,ls"
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "expected"),
     [
         ((), None),
@@ -460,7 +461,7 @@ def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(words):
     assert pairs(arguments, "--core-tools") or {"run_shell_command", "write_file", "edit"} <= excluded
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name not in ("claude", "qwen")])
+@each("name", [name for name in ALL if name not in ("claude", "qwen")])
 def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     """qwen and claude say for themselves what they have."""
     vendor = find(name)
@@ -514,7 +515,7 @@ def test_pi_has_no_mcp_tools_under_a_rule_about_one():
     assert "--no-mcp" not in launch("pi", "--dangerously-skip-permissions").arguments
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "facts", "given_back"),
     [
         ((), {"listens": True}, True),

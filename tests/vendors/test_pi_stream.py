@@ -1,6 +1,6 @@
 """What pi says a tool returned, in Claude's words."""
 
-import pytest
+from sweeps import each
 
 from shim.vendors.pi_stream import content
 
@@ -11,7 +11,7 @@ def text(words):
     return {"type": "text", "text": words}
 
 
-@pytest.mark.parametrize(
+@each(
     ("blocks", "expected"),
     [
         ([text("one")], "one"),

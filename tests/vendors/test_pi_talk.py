@@ -5,6 +5,7 @@ import json
 import pytest
 from pi_agent import END, HELLO, MODEL, OLD_END, SETTLED, START, Talk, call, question, reply, text
 from support import STABLE_IDENTITY, check_turns, terms_of
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import Message, Part
@@ -46,7 +47,7 @@ def started(mode, **fields):
     return vendor.launch(request)
 
 
-@pytest.mark.parametrize("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])
+@each("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])
 def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
     child = started(mode)
     assert child.arguments[:2] == ("--mode", "rpc") and GATE in child.arguments
@@ -193,7 +194,7 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
     ]
 
 
-@pytest.mark.parametrize("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
+@each("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
 def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
     talk = running().says(replacing(question(tool=tool, path="a.txt")))
     (asked,) = talk.asked
@@ -237,7 +238,7 @@ def test_a_question_is_answered_once():
     assert talk.answer(allow=False).told == []
 
 
-@pytest.mark.parametrize("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
+@each("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
 def test_a_question_that_cannot_be_read_is_refused(said):
     talk = running().says(question() | {"placeholder": said})
     assert talk.asked == [] and talk.told[-1] == {"type": "extension_ui_response", "id": "q1", "cancelled": True}
@@ -254,7 +255,7 @@ def dialog(method, **fields):
     return {"type": "extension_ui_request", "id": "d1", "method": method, "title": "Which?"} | fields
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "labels", "said", "answer"),
     [
         (dialog("select", options=["red", "blue"]), ["red", "blue"], "blue", {"value": "blue"}),

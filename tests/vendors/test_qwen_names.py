@@ -1,12 +1,12 @@
 """Names that qwen has for the tools of MCP servers."""
 
-import pytest
+from sweeps import each
 
 from shim.vendors.qwen_stream import called
 from shim.vendors.qwen_tools import drop_hash
 
 
-@pytest.mark.parametrize(
+@each(
     ("own", "name"),
     [
         ("mcp__s_x__do_it_1lf321w", "mcp__s_x__do_it"),

@@ -8,7 +8,7 @@ import json
 import pytest
 from box import ndjson
 from support import brief, bytewise, case, fixture_cases, parse, translate_case
-from sweeps import over
+from sweeps import each, over
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import Exit
@@ -148,10 +148,9 @@ def blocks(lines, kind):
     return [block for block in found if block["type"] == kind]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "word"),
     [(name, word) for shown in ROWS.values() for name, word in shown.items()],
-    ids=[f"{row}-{name}" for row, shown in ROWS.items() for name in shown],
 )
 def test_every_row_of_the_page_is_shown_by_a_fixture(name, word):
     assert word in brief(said_for(name))

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import Message
@@ -43,7 +44,7 @@ def test_a_command_is_declared_and_its_text_is_empty():
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "path", "arguments"),
     [
         ("/chat resume friday night", ["chat", "resume"], "friday night"),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.messages import read_message
@@ -40,7 +41,7 @@ def test_each_request_has_a_number_of_its_own():
     assert len({one["request_id"] for one in requests}) == 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "own"),
     [
         ("default", "default"),

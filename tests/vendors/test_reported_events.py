@@ -4,6 +4,7 @@ import pytest
 from profiling import lines_of, profiled, result_line
 from ruling import judge
 from support import parse, terms_of
+from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.turn.outcome import Exit
@@ -96,9 +97,9 @@ def step(reason, text=""):
     return [thought, *say, {"type": "step_finish", "sessionID": "ses_1", "part": part}]
 
 
-@pytest.mark.parametrize("name", ["opencode", "kilo"])
-@pytest.mark.parametrize("reason", ["unknown", "tool-calls", None, "", ...])
-@pytest.mark.parametrize("text", ["", "so far"])
+@each("name", ["opencode", "kilo"])
+@each("reason", ["unknown", "tool-calls", None, "", ...])
+@each("text", ["", "so far"])
 def test_a_run_whose_last_step_does_not_end_it_is_incomplete(name, reason, text):
     result = result_line(lines_of(vendor(name), *step(reason, text)))
     assert result["is_error"] and result["shim"]["cause"] == "truncated"
@@ -355,7 +356,7 @@ def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(s
     assert [block["thinking"] for _, block in blocks(lines, "thinking")] == [streamed]
 
 
-@pytest.mark.parametrize(
+@each(
     ("reason", "cause", "subtype"),
     [
         ("user_initiated", "interrupted", "error_during_execution"),
@@ -363,7 +364,7 @@ def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(s
         ("autopilot_credit_limit", "limit", "error_max_budget_usd"),
     ],
 )
-@pytest.mark.parametrize("end", [COPILOT_END, COPILOT_END | {"exitCode": 1}])
+@each("end", [COPILOT_END, COPILOT_END | {"exitCode": 1}])
 def test_a_turn_that_copilot_aborted_is_no_success(reason, cause, subtype, end):
     interrupted = {"type": "agent.interrupted", "data": {"activity": "tool"}, "ephemeral": True}
     events = [*copilot_reply("m", "Half"), interrupted, copilot("abort", reason=reason), end]
@@ -410,7 +411,7 @@ def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
     assert result["is_error"] and result["shim"]["cause"] == "interrupted"
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "own", "servers", "claude"),
     [
         ("gemini", "mcp_my_server_x", ["my", "my_server"], "mcp__my_server__x"),
@@ -473,7 +474,7 @@ QUERY = {"type": "interaction_query", "query": {}}
 REPLAY = cursor_text("Hi all", model_call="m1")
 
 
-@pytest.mark.parametrize(
+@each(
     ("events", "texts"),
     [
         # a repetition before the call, after its start, after its end, and after the next text has begun
@@ -514,7 +515,7 @@ PNG = "iVBORw0KGgo="
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "result", "content"),
     [
         ("mcpToolCall", {"content": [{"text": {"text": "a"}}, {"text": {"text": "b"}}]}, "a\nb"),

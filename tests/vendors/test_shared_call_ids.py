@@ -10,6 +10,7 @@ import pytest
 from ruling import judge
 from shared_ids import ONE, OTHER, SESSION, STREAMS, Event, openai, qwen, rfc
 from support import STABLE_IDENTITY, parse, terms_of
+from sweeps import each
 
 from shim.core.claude.pen import TERMINATORS, ClaudePen
 from shim.core.turn.outcome import Exit
@@ -181,8 +182,8 @@ def test_pi_asks_about_both_calls(identity):
     assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
 
 
-@pytest.mark.parametrize("identity", ["same", "", 7], ids=["same", "empty", "number"])
-@pytest.mark.parametrize("announced", [True, False], ids=["announced", "asked"])
+@each("identity", ["same", "", 7])
+@each("announced", [True, False])
 def test_qwen_asks_about_both_calls(identity, announced):
     translation = Translation(
         find("qwen").translator,
@@ -270,7 +271,7 @@ CHUNKS = {
 }
 
 
-@pytest.mark.parametrize("events", CHUNKS.values(), ids=CHUNKS)
+@each("events", CHUNKS.values())
 def test_calls_in_pieces_stay_apart(events):
     results = rfc("a")[1]
     found = pairs(run("qwen-rfc", *events, *results))
@@ -278,7 +279,7 @@ def test_calls_in_pieces_stay_apart(events):
     assert found[0] == (ONE, "A")
 
 
-@pytest.mark.parametrize("vendor", STREAMS)
+@each("vendor", STREAMS)
 def test_a_server_may_give_one_id_to_every_call_of_a_conversation(vendor):
     """NousResearch/hermes-agent#70724 (llama.cpp): one id for all replies."""
     events = []
@@ -301,7 +302,7 @@ def test_a_call_of_pi_may_have_neither_id_nor_name():
     assert pairs(run("pi", *events)) == [(ONE, "Tool  not found"), (OTHER, "Tool  not found")]
 
 
-@pytest.mark.parametrize("vendor", STREAMS)
+@each("vendor", STREAMS)
 def test_equal_calls_with_ids_of_their_own_are_all_written(vendor):
     """lmstudio-ai/lmstudio-bug-tracker#1756: nine equal calls in one reply."""
     calls, results = [], []

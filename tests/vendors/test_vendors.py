@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support import SEEDS, Case, case, check_turns, fixture_cases, parse, result_of, translate_case
-from sweeps import over
+from sweeps import each, over
 
 from shim.core.vendor.translator import Translator
 from shim.vendors import VENDORS, find
@@ -210,7 +210,7 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
     assert said_words(said) == (writable(text), writable(thinking))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text"),
     [
         ("pi/1.5.2-sighup-stream", "part0 part1 "),
@@ -398,7 +398,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "identity", "tool", "arguments"), CALLS, ids=[f"{row[0]}-{row[1]}" for row in CALLS])
+@each(("name", "identity", "tool", "arguments"), CALLS)
 @PARTIAL
 def test_a_call_has_claudes_name_and_arguments(name, identity, tool, arguments, partial):
     said, _ = translate_case(case(name), partial)
@@ -418,7 +418,7 @@ FAILED_CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", FAILED_CALLS)
+@each("name", FAILED_CALLS)
 def test_a_call_failed_exactly_when_the_vendor_says_so(name):
     said, _ = translate_case(case(name), False)
     users = [line for line in parse(said) if line["type"] == "user"]
@@ -447,7 +447,7 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@each("name", NUMBERS)
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, read, created, out), dollars = NUMBERS[name]
@@ -499,7 +499,7 @@ def test_init_says_what_the_vendor_said_of_itself(name, expected):
     assert {key: init[key] for key in expected} == expected
 
 
-@pytest.mark.parametrize("vendor", SEEDS)
+@each("vendor", SEEDS)
 def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
     for one in SUCCEEDED:
         if one.vendor != vendor:
@@ -513,7 +513,7 @@ def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", VENDORS)
+@each("name", VENDORS)
 def test_every_vendor_of_the_table_is_complete(name):
     vendor = find(name)
     assert vendor.name == name
@@ -523,7 +523,7 @@ def test_every_vendor_of_the_table_is_complete(name):
     assert vendor.translator.__doc__
 
 
-@pytest.mark.parametrize("name", VENDORS)
+@each("name", VENDORS)
 def test_a_vendor_names_only_tools_that_it_can_call(name):
     """init.tools is truthful: a listed tool is one that the table can say, or the vendor's own name for it."""
     vendor = find(name)

@@ -10,7 +10,7 @@ import fake_secrets
 import pytest
 from casting import cast_of, cast_of_case
 from support import Case, check_turns, fixture_cases, read_cases, translate_case
-from sweeps import fewest, over
+from sweeps import each, fewest, over
 
 from shim.commands.cast.fixture import STDIN_BYTES, TO_FILL, cut_fixture, toml
 from shim.core.cast.encoder import CHECKPOINT_LINES
@@ -215,9 +215,7 @@ def test_what_could_not_be_finished_is_taken_away(tmp_path: Path, monkeypatch: p
     assert not list((tmp_path / "pi").iterdir())
 
 
-@pytest.mark.parametrize(
-    "value", ["", 'a"b\\c\n\r\t\x00\x1f\x7f\x9f\u2028\u202eü\U0001f600', ["x", "\x7f"], [], 3, True]
-)
+@each("value", ["", 'a"b\\c\n\r\t\x00\x1f\x7f\x9f\u2028\u202eü\U0001f600', ["x", "\x7f"], [], 3, True])
 def test_what_is_written_as_toml_is_read_the_same_and_obeyed_by_no_terminal(value: object) -> None:
     assert tomllib.loads(f"key = {toml(value)}\n") == {"key": value}
     assert toml(value).isprintable()

@@ -3,10 +3,10 @@
 import json
 from collections import Counter
 
-import pytest
 from drifting import fields_in, real_cases, recorded_fields
 from profiling import profiled
 from support import ROOT, fixture_cases
+from sweeps import each
 
 from shim.commands.doctor.drift import DEPTH, FIELDS, RECORDED, fields_of, kind_of, new_in, recorded, words_of
 from shim.vendors import VENDORS, find
@@ -36,7 +36,7 @@ def test_the_table_is_what_the_fixtures_have():
     assert (ROOT / "shim" / "vendors" / RECORDED).read_bytes() == recorded_fields()
 
 
-@pytest.mark.parametrize("vendor", NAMES)
+@each("vendor", NAMES)
 def test_nothing_is_new_in_what_was_tested(vendor):
     events = [event for case in real_cases(vendor) for event in case.events() if isinstance(event, dict)]
     assert news_of(vendor, *events) == {}
@@ -49,7 +49,7 @@ def test_every_bundled_vendor_that_translates_is_in_the_table():
 # -- what is new ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("vendor", "event", "news"),
     [
         ("codex", {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "x", "mood": 1}},
@@ -96,7 +96,7 @@ def test_another_release_shows_what_changed_between_two():
     assert not any("message_end: message.content" in name and "<image>" not in name for name in found)
 
 
-@pytest.mark.parametrize("case", [case for case in fixture_cases() if case.name.startswith("torture")], ids=str)
+@each("case", [case for case in fixture_cases() if case.name.startswith("torture")])
 def test_hostile_lines_are_looked_through_without_harm(case):
     vendor = case.vendor if case.vendor in NAMES else "qwen"
     news_of(vendor, *(event for event in case.events() if isinstance(event, dict)))
@@ -121,7 +121,7 @@ def test_keys_that_are_no_names_are_one():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("event", "kind"),
     [
         ({"type": "system", "subtype": "init"}, "system/init"),

@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 from profiling import lines_of, translation_of
 from support import FIXTURES, ROOT, case, parse, translate_case
+from sweeps import each
 
 from shim.commands.vendor.draft import draft
 from shim.commands.vendor.draft_kinds import Seen
@@ -294,7 +295,7 @@ def test_every_vendor_with_recordings_is_in_the_table():
     assert folders - {"torture", "qwen-rfc"} == set(RUNS)
 
 
-@pytest.mark.parametrize("vendor", RUNS)
+@each("vendor", RUNS)
 def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
     """Whatever is not understood is at least named as left out."""
     _, tools, _ = RUNS[vendor]
@@ -361,7 +362,7 @@ def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_
     assert summed(lines_of(vendor, *BIRD))[1:] == ([("p1", "beak", {"cmd": "ls"})], ["p1"])
 
 
-@pytest.mark.parametrize(
+@each(
     "events",
     [
         (),
@@ -376,7 +377,6 @@ def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_
             {"type": "say", "text": ["a"]},
         ),
     ],
-    ids=["nothing", "noise", "empty", "nested", "escapes", "quotes", "odd"],
 )
 def test_any_output_gives_a_draft_that_compiles(events):
     text, _ = drafted_from(events)

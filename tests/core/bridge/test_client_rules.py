@@ -1,7 +1,7 @@
 """Rules of a client: they hold in the session while it is here."""
 
-import pytest
 from bridging import Play, of_kind, user
+from sweeps import each
 
 from shim.core.bridge.obedience import UNSHARED
 
@@ -241,7 +241,7 @@ def test_settings_that_could_widen_are_not_passed_on():
     assert line["request"]["settings"]["effortLevel"] == "low"
 
 
-@pytest.mark.parametrize("subtype", UNSHARED)
+@each("subtype", UNSHARED)
 def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
     play = two()
     play.say(2, "narrow", id="n", deny=["mcp__s__go", "Edit(./secret/**)"])

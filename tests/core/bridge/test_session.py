@@ -1,13 +1,13 @@
 """What is said of a session: its state in the words of the background page, section 3."""
 
-import pytest
+from sweeps import each
 
 from shim.core.bridge.session import Situation
 
 ERROR = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": ["it broke\nat line 2"]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("result", "state", "detail"),
     [
         ({"type": "result", "subtype": "success", "is_error": False, "result": "Done."}, "done", "Done."),

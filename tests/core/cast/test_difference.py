@@ -1,7 +1,7 @@
 """What was said then against what is said now, line by line."""
 
-import pytest
 from replaying import line
+from sweeps import each
 
 from shim.core.cast.difference import Side, compare, split
 
@@ -10,7 +10,7 @@ def difference(then, now):
     return compare(1, Side("/then", "/now"), line(then), Side("/then", "/now"), line(now))
 
 
-@pytest.mark.parametrize(
+@each(
     ("then", "now"),
     [
         ({"uuid": "a", "session_id": "b"}, {"uuid": "c", "session_id": "d"}),
@@ -31,7 +31,7 @@ def test_what_differs_from_run_to_run_is_no_difference(then, now):
     assert difference(then, now) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("then", "now", "where"),
     [
         ({"text": "a"}, {"text": "b"}, "text"),

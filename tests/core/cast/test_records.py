@@ -7,7 +7,7 @@ from casting import cast_of, cast_of_case, read_cast, stream_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
-from sweeps import fewest, over
+from sweeps import each, fewest, over
 
 from shim.core.cast.encoder import CHECKPOINT_LINES, PIECE_BYTES, Encoder
 from shim.core.cast.records import LONGEST_SECONDS, CastError
@@ -46,7 +46,7 @@ def test_what_is_no_text_is_base64() -> None:
     assert [json.loads(line)[1] for line in lines[1:-1]] == ["ob", "o-b"]
 
 
-@pytest.mark.parametrize("odd", [b"a \x7f b", b"\xff", b'","', b'\\","\\', b"\x00\x1b", "\ud7ff\u2028ü".encode()])
+@each("odd", [b"a \x7f b", b"\xff", b'","', b'\\","\\', b"\x00\x1b", "\ud7ff\u2028ü".encode()])
 def test_a_line_that_could_be_taken_for_something_else_is_itself(odd: bytes) -> None:
     data = b"before\n" + odd + b"\n\n" + odd * 3 + b"\nbehind\n"
     for chunk in (1, 2, len(data)):
@@ -84,7 +84,7 @@ def test_a_reader_skips_what_it_does_not_know() -> None:
     assert reader.skipped == 2 and not reader.ended
 
 
-@pytest.mark.parametrize("delay", ['"nan"', '"inf"', "1e308", "-1e308", "-1"])
+@each("delay", ['"nan"', '"inf"', "1e308", "-1e308", "-1"])
 def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) -> None:
     data = cast_of([(0.5, "o", b"a\n")], end=False) + f'[{delay},"o","b"]\n'.encode() * 2 + b'[0.25,"o","c"]\n'
     _, records = read_cast(data)

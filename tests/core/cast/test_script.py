@@ -345,14 +345,12 @@ def test_lines_that_nothing_waits_for_are_bounded():
     assert len(script._live.words) == len(script._live.answers) == HEARD_LINES
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"text", b"{", b"[1]", b'{"type":7}', b'{"type":"control_request","request":3}', b"{}"]
-)
+@each("raw", [b"", b"text", b"{", b"[1]", b'{"type":7}', b'{"type":"control_request","request":3}', b"{}"])
 def test_a_line_of_any_kind_is_a_word_or_none(raw):
     assert isinstance(read_word(raw).kind, str)
 
 
-@pytest.mark.parametrize(
+@each(
     ("raw", "word"),
     [
         (b'{"id":"shim-3","type":"prompt","message":"hi"}', Word("user")),

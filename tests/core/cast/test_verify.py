@@ -5,13 +5,12 @@ import itertools
 import json
 from collections.abc import Iterator
 
-import pytest
 import sweeps
 from casting import HEADER, cast_of, cast_of_case, lines_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, fixture_cases
-from sweeps import fewest, over
+from sweeps import each, fewest, over
 
 from shim.core.cast.encoder import CHECKPOINT_LINES
 from shim.core.cast.records import LINE_BYTES, VERSION
@@ -152,7 +151,7 @@ def test_chunks_of_any_size_say_the_same() -> None:
         assert verified(damaged, size).findings == verified(damaged).findings != []
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "severity", "kind"),
     [
         ("{broken", "damage", "not_json"),
@@ -199,7 +198,7 @@ def test_what_a_child_says_behind_its_end_is_named() -> None:
     assert finding.text == "a record of e behind the end of its child"
 
 
-@pytest.mark.parametrize("key", ["started", "shim", "vendor", "argv", "cwd", "env", "redact", "platform"])
+@each("key", ["started", "shim", "vendor", "argv", "cwd", "env", "redact", "platform"])
 def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damaged(key: str) -> None:
     without = {name: value for name, value in HEADER.items() if name != key}
     for header, severity in ((without, "note"), ({**HEADER, key: 7}, "damage")):

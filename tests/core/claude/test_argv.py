@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sweeps import examples
+from sweeps import each, examples
 
 from shim.core.claude.argv import invocation as value
 from shim.core.claude.argv import parse as parser
@@ -360,7 +360,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@each("client", CLIENTS)
 def test_what_a_real_client_sends_is_understood(client: str) -> None:
     """P4"""
     line, expected = CLIENTS[client]
@@ -371,7 +371,7 @@ CASES = sorted(Path(__file__).parents[3].glob("fixtures/claude*/*/case.toml"))
 FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]  # what fuzzing made had no process
 
 
-@pytest.mark.parametrize("case", FIXTURES, ids=lambda case: case.parent.name)
+@each("case", FIXTURES)
 def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case: Path) -> None:
     recorded = tomllib.loads(case.read_text())
     refused = "unknown option" in recorded.get("stderr", "")
@@ -417,7 +417,7 @@ def test_a_flag_is_a_flag_even_when_its_value_is_a_sentence() -> None:
 VARIADIC = "--allowedTools --allowed-tools --disallowedTools --disallowed-tools --tools --add-dir --mcp-config --betas"
 
 
-@pytest.mark.parametrize("flag", shlex.split(VARIADIC))
+@each("flag", shlex.split(VARIADIC))
 def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
     """P6"""
     invocation = parse(["-p", flag, "first", "go"])
@@ -488,7 +488,7 @@ def test_a_switch_with_a_value_is_not_that_switch() -> None:
     assert said("--dangerously-skip-permissions=false") == {"unknown": (("--dangerously-skip-permissions", "false"),)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "entries"),
     [
         ("Bash(git log:*, git diff:*),Read", ["Bash(git log:*, git diff:*)", "Read"]),
@@ -559,9 +559,7 @@ def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
 # -- doors ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words", [["-v"], ["--version"], ["-p", "hi", "--version"], ["--max-turns", "x", "-v"], ["mcp", "-v"]]
-)
+@each("words", [["-v"], ["--version"], ["-p", "hi", "--version"], ["--max-turns", "x", "-v"], ["mcp", "-v"]])
 def test_version_is_heard_anywhere_among_the_options(words: list[str]) -> None:
     """P1"""
     assert parse(words).version
@@ -576,7 +574,7 @@ def test_help_is_heard_whatever_else_is_wrong() -> None:
     assert parse(["--output-format", "xml", "-h"]).help
 
 
-@pytest.mark.parametrize("word", sorted(KNOWN_SUBCOMMANDS - {"config"}))
+@each("word", sorted(KNOWN_SUBCOMMANDS - {"config"}))
 def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
     assert said(word, "--json", "--max-turns", "x") == {
         "subcommand": word,
@@ -600,7 +598,7 @@ def test_config_is_a_prompt_without_a_word_that_it_once_had() -> None:
     assert said("config", "list") == {"subcommand": "config", "subcommand_args": ("list",)}
 
 
-@pytest.mark.parametrize("word", ["version", "help", "login", "ps", "review", "new", "jobs", "status"])
+@each("word", ["version", "help", "login", "ps", "review", "new", "jobs", "status"])
 def test_a_word_that_the_real_one_takes_for_a_prompt_is_one(word: str) -> None:
     assert said(word) == {"prompt": word}
 
@@ -668,7 +666,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("message", REFUSED)
+@each("message", REFUSED)
 def test_what_the_real_one_refuses_is_refused_in_its_words(message: str) -> None:
     with pytest.raises(FrontendError) as refused:
         parse(REFUSED[message].split(" "))
@@ -692,7 +690,7 @@ def test_a_session_id_beside_an_old_session_needs_a_fork(words: list[str]) -> No
     assert parse([*words, "--fork-session", "--session-id", OTHER_ID]).session.session_id == OTHER_ID
 
 
-@pytest.mark.parametrize("mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"])
+@each("mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"])
 def test_every_permission_mode_of_claude_is_accepted(mode: str) -> None:
     assert parse(["--permission-mode", mode]).permissions.permission_mode == mode
 
@@ -713,7 +711,7 @@ def test_a_session_id_is_kept_as_it_was_typed() -> None:
     assert parse(["--resume", f" {ID.upper()} "]).session.resume == ID.upper()
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

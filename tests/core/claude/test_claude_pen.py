@@ -5,6 +5,7 @@ import json
 import orjson
 import pytest
 from support import STABLE_IDENTITY, STABLE_SESSION, Stage, brief, parse
+from sweeps import each
 
 from shim.core.claude.pen import TERMINATORS, ClaudePen, dump
 
@@ -345,7 +346,7 @@ for _ in range(600):
     DEEP = [DEEP]
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "written"),
     [
         ("half \ud83d", "half \ufffd"),
@@ -362,7 +363,6 @@ for _ in range(600):
         ({"a": ["\ud83d", 10**40]}, {"a": ["\ufffd", str(10**40)]}),
         ({1, 2}.__class__(), "set()"),
     ],
-    ids=repr,
 )
 def test_anything_can_be_written_as_valid_json(value, written):
     """Hostile-input, section 2: lone surrogates, NaN, integers over 64 bits."""
@@ -393,8 +393,8 @@ def test_a_value_too_deep_for_python_is_written_whole():
     assert said == "[" * (100_000 - depth) + "1" + "]" * (100_000 - depth)
 
 
-@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@each("separator", ["\u2028", "\u2029", "\x85"])
+@each("partial", [False, True])
 def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     """Hostile-input, section 2: Node 24 loses the line silently."""
     stage = Stage(partial=partial)

@@ -6,6 +6,7 @@ import json
 import pytest
 from ruling import policy
 from support import facts_of
+from sweeps import each
 
 from shim.core.claude.control.answers import ANSWERS
 from shim.core.claude.control.control import QUESTIONS, Control
@@ -56,7 +57,7 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize(("subtype", "expected"), MEASURED.items())
+@each(("subtype", "expected"), MEASURED.items())
 def test_a_request_is_answered_as_it_was_measured(subtype, expected):
     """C8, C8b"""
     response = body(control(), subtype)
@@ -71,7 +72,7 @@ def test_the_rules_are_listed_with_the_folder_that_they_are_for():
     assert state == {"rules": [], "workspaceDirectories": [], "originalCwd": "/repo", "managedOnly": False}
 
 
-@pytest.mark.parametrize("subtype", sorted(ANSWERS))
+@each("subtype", sorted(ANSWERS))
 def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
     """C5, C8"""
     said, _ = ask(control(), subtype)
@@ -79,7 +80,7 @@ def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
     assert sum(line["type"] == "control_response" for line in said) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("subtype", "request_body", "error"),
     [
         ("rewind_files", {"user_message_id": "x"}, "File rewinding is not enabled."),
@@ -363,7 +364,7 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
     assert give(one, "uuid-1", behavior="allow") == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "decision"),
     [
         ({"behavior": "allow", "updatedInput": {"command": "ls"}}, Decision(True)),
@@ -416,7 +417,7 @@ def test_what_was_allowed_beforehand_is_allowed():
 ALWAYS = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "touch:*"}], "behavior": "allow"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("update", "asked_again"),
     [
         (ALWAYS | {"destination": "session"}, False),
@@ -523,7 +524,7 @@ def test_the_mode_of_an_answer_binds_the_next_call():
     assert one.ask(TOUCH._replace(request="q2", call="call_2")) == Decision(True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "wishes", "applied"),
     [
         ({"effortLevel": "HIGH"}, [Chosen("effort", "high")], "high"),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from ruling import PLACE
+from sweeps import each
 
 from shim.core.claude.hooks.callbacks import Verdict
 from shim.core.claude.hooks.commands import Ended, Told, event, verdict_of, wanted
@@ -50,7 +51,7 @@ def test_what_it_prints_counts_whatever_its_exit_code(code):
     assert judged(specific("allow"), code).allow is True
 
 
-@pytest.mark.parametrize(
+@each(
     ("stdout", "verdict"),
     [
         ('{"decision": "block", "reason": "old"}', Verdict(False, "PreToolUse:Bash hook error: old")),
@@ -83,7 +84,7 @@ def hooks_before(tool, arguments, *hooks):
     return [hook.command for hook in wanted(hooks, tool, arguments, PLACE)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("matcher", "runs"),
     [
         *[
@@ -104,7 +105,7 @@ def test_a_subagent_has_both_its_names():
     assert hooks_before("Task", {}, *both) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "command", "runs", "allows"),
     [
         ("Bash(touch:*)", "touch made", True, True),

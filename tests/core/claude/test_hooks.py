@@ -6,6 +6,7 @@ import json
 import pytest
 from ruling import policy
 from support import facts_of
+from sweeps import each
 
 from shim.core.claude.control import Control
 from shim.core.claude.control.wishes import Decided, Forbidden
@@ -41,7 +42,7 @@ def give(one, identity, body):
     return one.receive(json.dumps({"type": "control_response", "response": response}).encode())
 
 
-@pytest.mark.parametrize(
+@each(
     ("matcher", "matches"),
     [
         (None, True),
@@ -60,12 +61,12 @@ def test_a_matcher_is_a_name_several_or_an_expression(matcher, matches):
     assert Hooks(hooks(matcher=matcher)).matching(CALL) == (["hook_0"] if matches else [])
 
 
-@pytest.mark.parametrize("given", [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}])
+@each("given", [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}])
 def test_what_is_no_hook_is_left_out(given):
     assert not Hooks(given) or not Hooks(given).matching(Seen("Stop"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "verdict"),
     [
         ({}, Verdict()),

@@ -2,6 +2,7 @@
 
 import pytest
 from support import Stage
+from sweeps import each
 
 
 def sibling(name: str, arguments: dict, content: object, failed: bool = False) -> object:
@@ -72,7 +73,7 @@ def test_blocks_have_no_sibling(failed):
     assert sibling("Read", {}, [{"type": "image", "source": {}}], failed) == "absent"
 
 
-@pytest.mark.parametrize(
+@each(
     "arguments",
     [
         {"file_path": "\ud83d", "content": "\ud83d", "old_string": "\ud83d"},
@@ -80,6 +81,6 @@ def test_blocks_have_no_sibling(failed):
         {"file_path": ["x"], "offset": None},
     ],
 )
-@pytest.mark.parametrize("name", ["Bash", "Read", "Write", "Edit"])
+@each("name", ["Bash", "Read", "Write", "Edit"])
 def test_arguments_of_another_type_do_not_stop_the_result(name, arguments):
     assert sibling(name, arguments, "out") is not None

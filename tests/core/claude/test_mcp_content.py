@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-import pytest
+from sweeps import each
 
 from shim.core.claude.mcp_content import convert_blocks, convert_result
 
@@ -84,7 +84,7 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize(("given", "expected"), BLOCKS.values(), ids=BLOCKS)
+@each(("given", "expected"), BLOCKS.values())
 def test_an_mcp_block_is_converted_to_claudes_block(given, expected):
     assert convert_blocks([given], TOOL) == [expected]
 
@@ -123,7 +123,7 @@ RESULTS = {
 }
 
 
-@pytest.mark.parametrize(("given", "expected"), RESULTS.values(), ids=RESULTS)
+@each(("given", "expected"), RESULTS.values())
 def test_an_mcp_result_is_converted_to_claudes_content(given, expected):
     assert convert_result(given, TOOL) == expected
 
@@ -137,16 +137,15 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize(("given", "expected"), FAILURES.values(), ids=FAILURES)
+@each(("given", "expected"), FAILURES.values())
 def test_a_failed_call_returns_its_texts(given, expected):
     result = {"content": given, "structuredContent": STRUCTURED, "isError": True}
     assert convert_result(result, TOOL, failed=True) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "given",
     [{"content": "a file"}, {"content": [], "path": "/a"}, {"content": None}, {}, [{"name": "a"}], [], None, 5],
-    ids=str,
 )
 def test_a_result_that_is_not_mcps_is_not_changed(given):
     assert convert_result(given, "Read") == given

@@ -1,6 +1,7 @@
 """User messages: a text, or blocks (contract C14)."""
 
 import pytest
+from sweeps import each
 
 from shim.core.claude.messages import EVERYTHING, PART_BYTES, Message, Part, read_message
 
@@ -64,7 +65,7 @@ def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
     assert message.notice("pi", PICTURES) == said and message.given(PICTURES) == (Part("text", ""),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("block", "words"),
     [
         (image(data="not base64"), "its data is not base64"),

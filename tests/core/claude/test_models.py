@@ -1,6 +1,6 @@
 """Claude's names of models, and what a vendor is told in their place."""
 
-import pytest
+from sweeps import each
 
 from shim.core.claude.argv.models import claudes, told, told_all
 
@@ -10,19 +10,19 @@ CLAUDES = (
 )
 
 
-@pytest.mark.parametrize("name", CLAUDES)
+@each("name", CLAUDES)
 def test_a_name_of_claudes_is_told_to_nobody_else(name):
     assert claudes(name)
     assert told(name, ()) is None
 
 
-@pytest.mark.parametrize("name", ["qwen3-coder", "anthropic/claude-sonnet-4-5", "sonnet-4.5", "gpt-6", "opusX", "[1m]"])
+@each("name", ["qwen3-coder", "anthropic/claude-sonnet-4-5", "sonnet-4.5", "gpt-6", "opusX", "[1m]"])
 def test_any_other_name_is_the_vendors_own(name):
     assert not claudes(name)
     assert told(name, ({"sonnet": "big"}, {})) == name
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "expected"),
     [
         ("sonnet", "big"),

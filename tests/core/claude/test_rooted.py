@@ -1,6 +1,7 @@
 """Flags that mean in another folder what they meant where they were said."""
 
 import pytest
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.rooted import rooted, rooted_rules
@@ -62,7 +63,7 @@ OUTSIDE = ("../x", "../../x/*", "../x/**")
 SAID = [(folder, said) for folder in ("/a", "/a/b c", "/") for said in (*INSIDE, *OUTSIDE)]
 
 
-@pytest.mark.parametrize(("folder", "said"), [*SAID, *(("/a/[b]*", said) for said in INSIDE)])
+@each(("folder", "said"), [*SAID, *(("/a/[b]*", said) for said in INSIDE)])
 def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said):
     rule = read_rule(f"Read({said})", source="--disallowedTools")
     (moved,) = rooted_rules((rule,), folder, "/elsewhere")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support import facts_of
+from sweeps import each
 
 from shim.core.claude.sdk_servers import CLOSED, IN_FLIGHT, PAGES, SERVERS, SdkServers, tool_name
 
@@ -206,7 +207,7 @@ def test_a_call_that_names_no_tool_reaches_nobody():
     assert [one["error"]["code"] for one in client.heard] == [-32600] * 4 and made.take() == []
 
 
-@pytest.mark.parametrize("message", [None, [], "x", 7, {"method": 7}, [{"method": "x"}]])
+@each("message", [None, [], "x", 7, {"method": 7}, [{"method": "x"}]])
 def test_what_is_no_message_is_refused(message):
     made = servers()
     client = Client(made)
@@ -260,7 +261,7 @@ def called(name, text, **result):
     return client.heard[-1]["result"]
 
 
-@pytest.mark.parametrize("text", ["42", " 42 ", "true", "null", '"x"', "[1]", "-1.5e3"])
+@each("text", ["42", " 42 ", "true", "null", '"x"', "[1]", "-1.5e3"])
 def test_gemini_gets_a_json_text_as_a_text(text):
     """gemini's client rejects an answer whose first text is JSON but not an object."""
     got = called("gemini-cli-mcp-client", text)
@@ -268,7 +269,7 @@ def test_gemini_gets_a_json_text_as_a_text(text):
     assert called("another-client", text) == {"content": [{"type": "text", "text": text}]}
 
 
-@pytest.mark.parametrize("text", ["the sum is 42", "", "{}", '{"a": 1}', "42 and more"])
+@each("text", ["the sum is 42", "", "{}", '{"a": 1}', "42 and more"])
 def test_gemini_gets_any_other_text_unchanged(text):
     assert called("gemini-cli-mcp-client", text) == {"content": [{"type": "text", "text": text}]}
     own = {"structuredContent": {"sum": 42}}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from sweeps import each
 
 from shim.core.claude.tool_content import format_content
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "expected"),
     [
         ("a\n", "a"),

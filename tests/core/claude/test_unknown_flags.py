@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.unknown import check_unknown_flags, find_permission_flag
 from shim.core.errors import FrontendError
 
 
-@pytest.mark.parametrize(
+@each(
     ("typed", "flag"),
     [
         ("--permision-mode", "--permission-mode"),
@@ -42,7 +43,7 @@ def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
         assert "nothing was started" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "flag"),
     [
         (["--deny-tools", "Bash"], "--disallowedTools"),
@@ -65,7 +66,7 @@ def test_a_synonym_of_a_permission_flag_is_refused(words: list[str], flag: str) 
         check_unknown_flags(parse(["-p", "hi", *words]))
 
 
-@pytest.mark.parametrize(
+@each(
     "word",
     [
         *("--permission-mode plan", "--permission-mode ", "--permission-mode\t", "--disallowedTools Bash(rm:*)"),
@@ -73,15 +74,13 @@ def test_a_synonym_of_a_permission_flag_is_refused(words: list[str], flag: str) 
         "--settings {}",
     ],
 )
-@pytest.mark.parametrize("before", [["-p", "hi"], ["-p"]])
+@each("before", [["-p", "hi"], ["-p"]])
 def test_a_permission_flag_and_its_value_in_one_word_are_refused(before: list[str], word: str) -> None:
     with pytest.raises(FrontendError, match="are one argument"):
         check_unknown_flags(parse([*before, word, "plan"]))
 
 
-@pytest.mark.parametrize(
-    "word", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"]
-)
+@each("word", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"])
 def test_any_other_word_with_a_space_is_text(word: str) -> None:
     invocation = parse(["-p", word])
     assert invocation.prompt == word and check_unknown_flags(invocation) == []
@@ -96,14 +95,12 @@ def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
         assert check_unknown_flags(parse(["-p", *words])) == []
 
 
-@pytest.mark.parametrize(
-    "words", [["--color-mode", "auto"], ["--mode"], ["--tool-timeout", "3"], ["--vim-mode", "on"], ["--no-color"]]
-)
+@each("words", [["--color-mode", "auto"], ["--mode"], ["--tool-timeout", "3"], ["--vim-mode", "on"], ["--no-color"]])
 def test_a_name_that_only_shares_a_word_warns(words: list[str]) -> None:
     assert len(check_unknown_flags(parse(["-p", "hi", *words]))) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "typed",
     [
         *("--allow", "--mode", "--config", "--sandbox", "--yolo", "--mcp-debug", "--max-tokens", "--agent-foo"),
@@ -141,6 +138,6 @@ CLIENT_FLAGS = (
 )
 
 
-@pytest.mark.parametrize("flag", CLIENT_FLAGS)
+@each("flag", CLIENT_FLAGS)
 def test_flags_that_clients_pass_are_known(flag: str) -> None:
     assert check_unknown_flags(parse(["-p", *flag.split()])) == []

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.claude.argv.words import beginning_words, conversation_words, forbidden, going_on_with
@@ -19,7 +20,7 @@ SAYINGS = [
 ]
 
 
-@pytest.mark.parametrize("said", SAYINGS, ids=lambda said: said[0])
+@each("said", SAYINGS)
 def test_words_of_a_conversation_mean_the_same_again(said):
     invocation = parse(said)
     invocation = invocation._replace(leftovers=invocation.leftovers._replace(swallowed=None))  # there is no prompt
@@ -39,7 +40,7 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
     assert beginning_words(going_on_with(parse(["--model", "haiku"]), asked)) == ["--resume-session-at", "u"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("begun", "asked", "both"),
     [
         ("--disallowedTools Bash", "--disallowedTools Read", "--disallowedTools Bash,Read"),
@@ -63,7 +64,7 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begu
     assert conversation_words(found) == conversation_words(parse(both.split()))
 
 
-@pytest.mark.parametrize(
+@each(
     ("begun", "kept"),
     [
         ("--disallowedTools Bash --allowedTools Read --tools Read,Bash", "--disallowedTools Bash --tools Read,Bash"),
@@ -90,7 +91,7 @@ DENIES = {"permissions": {"deny": ["Bash"], "disableBypassPermissionsMode": "dis
 HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("begun", "asked", "both"),
     [
         (DENIES, {"model": "m"}, {"permissions": DENIES["permissions"], "model": "m"}),

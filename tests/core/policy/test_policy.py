@@ -3,6 +3,7 @@
 import judged
 import pytest
 from ruling import judge
+from sweeps import each
 
 from shim.core.policy.judge import Judge
 from shim.core.policy.rules import read_rule, read_rules
@@ -59,10 +60,9 @@ def test_a_search_through_a_folder_is_denied_where_it_would_show_a_denied_file()
         assert became(rooted, "Grep", pattern="x", path="/work/sub") == "allow"
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     ["touch 'a", "echo $((", "a" * 200_000, "\0touch", "((((((" * 100, "if", "cat <<E\ntouch"],
-    ids=["quote", "arithmetic", "long", "nul", "nested", "keyword", "here-document"],
 )
 def test_a_line_that_cannot_be_taken_apart_is_denied_by_any_rule_and_allowed_by_none(line):
     assert became(judge(deny=["Bash(rm:*)"]), "Bash", command=line) == "deny"
@@ -129,7 +129,7 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
     assert one.policy.listed(["Bash"]) == ["Bash"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "name", "arguments", "verdict"),
     [
         ("Bash(rm *)", "Bash", {"command": "rm -rf /"}, "deny"),
@@ -155,7 +155,7 @@ def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, v
     assert judge(deny=[rule]).verdict(name, arguments, BYPASS).decided == verdict
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "name", "arguments", "permitted"),
     [
         ("Bash", "Bash", {"command": "rm -rf /; ls"}, True),
@@ -196,16 +196,14 @@ def test_the_names_of_mcp_tools_are_names_like_others():
     assert one.verdict("mcp__db__read", {}, BYPASS).decided == "allow"
 
 
-@pytest.mark.parametrize(
-    "command", ["cd /x && rm -rf y", "  rm\t-rf y", "true\nrm -rf y", "echo $(rm -rf y)", "(rm -rf y)", "ls | rm y"]
-)
+@each("command", ["cd /x && rm -rf y", "  rm\t-rf y", "true\nrm -rf y", "echo $(rm -rf y)", "(rm -rf y)", "ls | rm y"])
 def test_a_denied_command_is_found_among_others(command):
     for rule in ("Bash(rm *)", "Bash(rm:*)"):
         assert judge(deny=[rule]).verdict("Bash", {"command": command}, BYPASS).decided == "deny"
     assert judge(deny=["Bash(mv:*)"]).verdict("Bash", {"command": command}, BYPASS).decided == "allow"
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "allows", "narrows"),
     [
         ("mcp__s_x__do_it", True, True),

@@ -1,6 +1,6 @@
 """The hooks of Claude's settings files, as they are written."""
 
-import pytest
+from sweeps import each
 
 from shim.core.policy.settings_hooks import HOOKS, SECONDS, UNTRUSTED, SettingsHook, read_hooks
 
@@ -21,7 +21,7 @@ def test_a_hook_is_shown_with_its_tools_and_its_command():
     assert str(one({"command": "check it"})) == "every tool: check it"
 
 
-@pytest.mark.parametrize(
+@each(
     "hook",
     [
         {"type": "prompt", "prompt": "is it good?"},
@@ -44,7 +44,7 @@ def test_a_hook_that_nobody_waits_for_is_left_out():
     assert read_hooks([{"hooks": [{"command": "a", "async": True}]}], "user", trusted=True) == []
 
 
-@pytest.mark.parametrize("groups", [{}, 7, [7], [{"hooks": 7}], [{"hooks": [7]}], [{"hooks": []}]])
+@each("groups", [{}, 7, [7], [{"hooks": 7}], [{"hooks": [7]}], [{"hooks": []}]])
 def test_what_has_another_form_is_no_hook(groups):
     assert read_hooks(groups, "user", trusted=True) == []
 

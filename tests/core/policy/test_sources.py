@@ -1,6 +1,7 @@
 """What Claude's settings files say together: everything that narrows, and what the user's own files widen."""
 
 import pytest
+from sweeps import each
 
 from shim.core.policy.rules import read_rule
 from shim.core.policy.sources import Source, settle
@@ -28,7 +29,7 @@ def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
     assert settle([project(permissions={"deny": ["Edit(/x)"]})]).deny == (read_rule("Edit(/x)", "/work", "project"),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("users", "projects", "mode"),
     [
         (None, None, None),

@@ -2,6 +2,7 @@
 
 import pytest
 from ruling import policy
+from sweeps import each
 
 from shim.core.policy.policy import ANSWER
 from shim.core.policy.rules import Rule, read_rules
@@ -22,7 +23,7 @@ def said(tool, arguments, mode="default", *, edits=True, **rules):
     return found
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "expected"),
     [
         ("touch one", ["Bash(touch one *)", EDITS]),
@@ -44,7 +45,7 @@ def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(com
     assert said("Bash", {"command": command}) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("tool", "arguments", "expected"),
     [
         ("Write", {"file_path": "/work/made", "content": "x"}, [EDITS]),
@@ -65,7 +66,7 @@ def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, arguments, expect
     assert said(tool, arguments) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("tool", "path", "expected"),
     [
         ("Grep", "/etc", ["Read(//etc/**)"]),

@@ -2,6 +2,7 @@
 
 import pytest
 from ruling import judge
+from sweeps import each
 
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place
@@ -15,8 +16,8 @@ def became(one, tool, mode="default", **arguments):
     return one.verdict(tool, arguments, mode).decided
 
 
-@pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
-@pytest.mark.parametrize(
+@each("mode", ["default", "plan", "acceptEdits"])
+@each(
     "line",
     [
         "sed -n 1p -e '1e touch m' notes.txt",
@@ -41,7 +42,7 @@ def test_a_line_that_does_more_than_it_seems_is_asked_about(line, mode):
     assert became(judge(), "Bash", mode, command=line) != "allow"
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "sed -i '1e touch m' notes.txt",
@@ -62,7 +63,7 @@ def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
     assert became(judge(), "Bash", "acceptEdits", command=line) == "ask"
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "ls\r#; touch m",
@@ -94,7 +95,7 @@ def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
     assert became(judge(deny=["Bash(touch:*)"]), "Bash", BYPASS, command=line) == "deny"
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "for i in 1 2; do cat x; cd secret; done",
@@ -110,7 +111,7 @@ def test_a_denied_file_is_found_in_whatever_folder_a_command_runs(line):
     assert became(judge(deny=["Read(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
 
 
-@pytest.mark.parametrize("line", [
+@each("line", [
     "cp -tsecret notes.txt", "sed -n '1w secret/x' notes.txt", "$X secret/x", "apply_patch <<E\nE", "'applypatch' x",
     "cd secret && apply_patch <<'E'\nE",
 ])  # fmt: skip
@@ -118,7 +119,7 @@ def test_a_denied_change_is_found_in_the_words_of_a_program(line):
     assert became(judge(deny=["Edit(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "sed -n 1,5p notes.txt",
@@ -138,7 +139,7 @@ def test_a_rule_allows_no_line_that_does_more(line):
     assert became(judge(allow=["Bash(git:*)"]), "Bash", command=line) == "ask"
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "tool", "arguments"),
     [
         ("Edit(\\)", "Write", {"file_path": "/work/z"}),
@@ -155,7 +156,7 @@ def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, arguments):
     assert became(judge(allow=[rule]), tool, **arguments) == "ask"
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "tool", "arguments"),
     [
         ("mcp__*", "mcp__srv__x", {}),

@@ -1,6 +1,7 @@
 """The account of a run: bounded, because a vendor's output is anybody's words (threats: endless kinds)."""
 
 import pytest
+from sweeps import each
 
 from shim.core.reading.account import KINDS_KEPT, OVERFLOW, SAMPLE_CHARACTERS, Account, printable
 
@@ -65,7 +66,7 @@ def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
     "".join(account.unknown).encode("utf-8")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "shown"),
     [
         ("plain\ttext\n", "plain\ttext\n"),

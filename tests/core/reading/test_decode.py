@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from sweeps import each
 
 from shim.core.reading.account import Account
 from shim.core.reading.decode import JOINED_LINES, NOISE_CHARACTERS, NOISE_LINES, Decoder
@@ -335,7 +336,7 @@ def test_values_that_are_no_objects_are_given_back_as_they_are(reader, line):
 # -- surrogates ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "joined"),
     [
         ("plain é 😀", "plain é 😀"),

@@ -1,6 +1,7 @@
 """Ids from outside: never a path, never a flag (threats: session id, vendor name as paths or flags)."""
 
 import pytest
+from sweeps import each
 
 from shim.core.reading.ids import parse_uuid, vendor_id, vendor_name
 
@@ -28,7 +29,7 @@ def test_a_uuid_is_taken_in_its_canonical_form(text):
     assert parse_uuid(text) == text.lower()
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *HOSTILE,
@@ -50,7 +51,7 @@ def test_a_vendors_own_id_may_become_an_argument(text):
     assert vendor_id(text) == text
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "x" * 129, ".hidden", ":x", "_x", None, 7, ["x"]])
+@each("text", [*HOSTILE, "x" * 129, ".hidden", ":x", "_x", None, 7, ["x"]])
 def test_a_vendors_id_that_could_be_a_flag_or_a_path_is_refused(text):
     assert vendor_id(text) is None
 
@@ -60,6 +61,6 @@ def test_a_vendors_name_is_plain(text):
     assert vendor_name(text)
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "Qwen", "2a", "a_b", "a.b", "a" * 33, "-a"])
+@each("text", [*HOSTILE, "Qwen", "2a", "a_b", "a.b", "a" * 33, "-a"])
 def test_a_vendors_name_that_could_be_a_path_is_refused(text):
     assert not vendor_name(text)

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from sweeps import each
 
 from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_READ, Shape, shallow
 
@@ -35,7 +36,7 @@ def test_an_object_ends_where_it_ends_however_it_is_cut(value, behind, data):
     raise AssertionError("it has an end")
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b'{"a', b'{"a":"\\"', b'{"a":[1,{"b":2}]', b'{"a":"}"', b'{"}\\'])
+@each("text", [b"", b"{", b'{"a', b'{"a":"\\"', b'{"a":[1,{"b":2}]', b'{"a":"}"', b'{"}\\'])
 def test_what_is_unfinished_has_no_end(text):
     assert Shape().feed(text) is None
 

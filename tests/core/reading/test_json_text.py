@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from support import Stage, case, check_turns, parse, translate_case
+from sweeps import each
 
 from shim.core.reading.json_scan import DEPTH_KEPT, DEPTH_WRITTEN
 from shim.core.reading.json_text import dump, exact, flat, long_integers, survey
@@ -51,8 +52,8 @@ def test_any_value_is_strict_json_for_every_reader(value):
     assert not {"\u2028", "\u2029", "\x85"} & set(dumped.decode())
 
 
-@pytest.mark.parametrize("key", [None, "k"])
-@pytest.mark.parametrize("depth", [300, 1000, 5000])
+@each("key", [None, "k"])
+@each("depth", [300, 1000, 5000])
 def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
     value = nested(depth, 'a "quoted" \ud83d text', key)
     assert depth_of(dump(value)) <= DEPTH_WRITTEN
@@ -81,8 +82,8 @@ def test_a_survey_counts_what_a_value_is(value):
     assert isinstance(lossy, bool)
 
 
-@pytest.mark.parametrize("number", [LONG, -LONG, 2**64, -(2**63) - 1, 10**25])
-@pytest.mark.parametrize("around", ['{{"n":{}}}', '{{"a":[{{"n":[{}]}}]}}', "[{},1]", '{{ "n" : {} }}'])
+@each("number", [LONG, -LONG, 2**64, -(2**63) - 1, 10**25])
+@each("around", ['{{"n":{}}}', '{{"a":[{{"n":[{}]}}]}}', "[{},1]", '{{ "n" : {} }}'])
 def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around):
     line = around.format(number).encode()
     value = orjson.loads(line)
@@ -123,9 +124,9 @@ def inputs(said):
     return [block["input"] for block in blocks if block["type"] == "tool_use"]
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("shape", ['"hostile":{}', '"hostile":[{{"n":{}}}]'], ids=["plain", "inside"])
+@each("partial", [False, True])
+@each("name", CALLS)
+@each("shape", ['"hostile":{}', '"hostile":[{{"n":{}}}]'])
 def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
     said, translation = translate_case(case(name), partial, data=spoiled(name, shape.format(LONG)))
     check_turns(said, partial)
@@ -143,8 +144,8 @@ def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
     check_turns(stage.bytes, True)
 
 
-@pytest.mark.parametrize("depth", [250, 900, 3000])
-@pytest.mark.parametrize("name", CALLS)
+@each("depth", [250, 900, 3000])
+@each("name", CALLS)
 def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
     member = '"hostile":' + "[" * depth + '"x"' + "]" * depth
     said, translation = translate_case(case(name), True, data=spoiled(name, member))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 from support import Stage, check_turns
+from sweeps import each
 
 from shim.core.reading.json_text import dump
 from shim.core.reading.limits import cut, fit, fit_images, fit_line, pieces
@@ -142,11 +143,10 @@ def limited(partial):
     return stage
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-@pytest.mark.parametrize(
+@each("partial", [False, True])
+@each(
     "fragments",
     [["x" * 30_000 + "\ud83d", "\ude00 end"], ["\ud83d", "\ude00"] * 6000, ["a\udc00"] * 8000],
-    ids=["one long", "split pairs", "lone halves"],
 )
 def test_halves_of_characters_make_no_line_longer(partial, fragments):
     stage = limited(partial)

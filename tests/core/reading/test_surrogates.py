@@ -1,8 +1,8 @@
 """Halves of characters: joined when both came, replaced when not."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from sweeps import each
 
 from shim.core.reading.surrogates import completed, escape_halves, join_surrogates, waiting
 
@@ -11,7 +11,7 @@ def text_of(data: bytes) -> str:
     return escape_halves(data, [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "count"),
     [
         (b"a", 0),
@@ -29,7 +29,7 @@ def test_the_bytes_of_a_character_that_was_cut_wait_for_the_rest(data, count):
     assert waiting(text_of(data)) == count
 
 
-@pytest.mark.parametrize(("text", "count"), [("\ud83d", 1), ("\ude00", 0), ("a\ud83db", 0), ("", 0), ("😀", 0)])
+@each(("text", "count"), [("\ud83d", 1), ("\ude00", 0), ("a\ud83db", 0), ("", 0), ("😀", 0)])
 def test_the_first_half_of_a_pair_waits_for_the_second(text, count):
     assert waiting(text) == count
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sweeps import each
 
 from shim.core.cast.clean import Cleaner, edited
 
@@ -17,9 +18,9 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("letter", ["i", "I", "o", "O"])
-@pytest.mark.parametrize("key", ["mcpServers", "mcp_servers"])
-@pytest.mark.parametrize("servers", [TABLES, PAIRS], ids=["tables", "pairs"])
+@each("letter", ["i", "I", "o", "O"])
+@each("key", ["mcpServers", "mcp_servers"])
+@each("servers", [TABLES, PAIRS])
 def test_the_values_of_servers_are_blanked_and_their_names_stay(letter, key, servers):
     line = json.dumps({"method": "session/new", "params": {"cwd": "/w", key: servers}}).encode()
     written = Cleaner().clean(letter, line)

@@ -97,7 +97,7 @@ def check_bounded(expression: str) -> None:
         assert depth == 0, "nothing that repeats is repeated"
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.kind)
+@each("pattern", PATTERNS)
 def test_a_pattern_repeats_nothing_without_an_end(pattern: Pattern):
     check_bounded(pattern.full.pattern)
     check_bounded(pattern.open.pattern)
@@ -109,7 +109,7 @@ def test_the_check_of_the_shape_sees_what_it_is_for():
             check_bounded(bad)
 
 
-@pytest.mark.parametrize("pattern", [one for one in PATTERNS if one.tail or one.body], ids=lambda pattern: pattern.kind)
+@each("pattern", [one for one in PATTERNS if one.tail or one.body])
 def test_a_tail_is_one_run_that_gives_nothing_back(pattern: Pattern):
     ((code, _, repeated, depth),) = repeats(pattern.rest.pattern)
     assert (code, depth, len(repeated)) == (codes.POSSESSIVE_REPEAT, 0, 1)

@@ -194,7 +194,7 @@ def test_what_was_redacted_before_is_counted():
 # -- command lines ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "said"),
     [
         (["--settings", '{"env":{"A":"b"}}', "-p", "hi"], ["--settings", ARGUMENT, "-p", "hi"]),

@@ -9,7 +9,7 @@ from fake_secrets import SECRETS, random
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Line, Stage, check_turns, fixture_cases, parse, translate_case
-from sweeps import examples, fewest, over
+from sweeps import each, examples, fewest, over
 
 from shim.core.secrets.turn_without_secrets import TurnWithoutSecrets
 from shim.core.turn.outcome import Exit
@@ -281,7 +281,7 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
     assert GITHUB.encode() not in stage.bytes and MARK.encode() in stage.bytes
 
 
-@pytest.mark.parametrize(
+@each(
     "end",
     [
         lambda turn: turn.failed(f"401 unauthorized: key {GITHUB}"),

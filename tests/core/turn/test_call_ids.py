@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from ruling import judge
 from support import Stage
+from sweeps import each
 
 from shim.core.turn.open_calls import read_id
 
@@ -322,8 +323,8 @@ def ask(stage: Stage, identity: Any, path: str) -> Any:
     return stage.turn.asked[-1]
 
 
-@pytest.mark.parametrize("announced", [True, False])
-@pytest.mark.parametrize("identity", ["same", "", None])
+@each("announced", [True, False])
+@each("identity", ["same", "", None])
 def test_each_call_of_one_id_is_asked_about(identity, announced):
     stage = started()
     if announced:

@@ -3,6 +3,7 @@
 import pytest
 from ruling import judge, policy
 from support import Stage, check_turns
+from sweeps import each
 
 from shim.core.policy.judge import Judge
 
@@ -155,7 +156,7 @@ def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
     assert line["parent_tool_use_id"] == call != "task"
 
 
-@pytest.mark.parametrize(
+@each(
     ("identity", "name", "arguments"),
     [(7, "Read", {}), ("", "Read", {}), ("n", None, {}), ("n", "Read", None), ("n", "Read", "x")],
 )

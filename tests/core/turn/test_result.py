@@ -2,6 +2,7 @@
 
 import pytest
 from support import Stage, check_turns
+from sweeps import each
 
 from shim.core.claude.pen import NO_USAGE as NOTHING
 from shim.core.turn.outcome import STDERR_CHARACTERS, Exit
@@ -65,8 +66,8 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-@pytest.mark.parametrize(("kind", "child_exit", "stderr", "cause", "is_error", "subtype", "reason"), TABLE)
+@each("partial", [False, True])
+@each(("kind", "child_exit", "stderr", "cause", "is_error", "subtype", "reason"), TABLE)
 def test_cause_error_subtype_and_reason_agree(kind, child_exit, stderr, cause, is_error, subtype, reason, partial):
     stage = Stage(partial=partial)
     stage.turn.text("hi")
@@ -104,8 +105,8 @@ def test_failed_beats_ended_in_any_order(order):
     assert result(stage, OK)["errors"] == ["it broke"]
 
 
-@pytest.mark.parametrize("other", ["ended", "failed", "api", "limit"])
-@pytest.mark.parametrize("first", [True, False])
+@each("other", ["ended", "failed", "api", "limit"])
+@each("first", [True, False])
 def test_interrupted_beats_everything_in_any_order(other, first):
     stage = Stage()
     for kind in ("interrupted", other) if first else (other, "interrupted"):
@@ -124,7 +125,7 @@ def test_the_last_end_is_the_end():
 # -- the texts -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "child_exit", "stderr", "text"),
     [
         ("nothing", OK, "", "demo exited with code 0 before it finished"),
@@ -254,7 +255,7 @@ def test_an_interrupt_is_a_turn_more():
     assert result(stage, INT)["num_turns"] == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("facts", "expected"),
     [
         ({"duration_ms": 12, "api_ms": 7}, (12, 7)),
@@ -272,7 +273,7 @@ def test_durations_are_the_vendors_or_else_the_clocks(facts, expected):
     assert (line["duration_ms"], line["duration_api_ms"]) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "facts",
     [
         {"duration_ms": float("inf")},
@@ -285,7 +286,6 @@ def test_durations_are_the_vendors_or_else_the_clocks(facts, expected):
         {"cost": None, "result": 7},
         {"result": {"a": 1}},
     ],
-    ids=str,
 )
 def test_facts_of_another_type_do_not_take_the_result_away(facts):
     stage = Stage()
@@ -293,11 +293,11 @@ def test_facts_of_another_type_do_not_take_the_result_away(facts):
     result(stage, OK)
 
 
-@pytest.mark.parametrize(
+@each(
     "usage",
     [NO_USAGE | odd for odd in ({"input_tokens": "5"}, {"output_tokens": None}, {"output_tokens": [1]})] + ["many", 7],
 )
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@each("partial", [False, True])
 def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
     stage = Stage(partial=partial)
     stage.turn.message()
@@ -441,8 +441,8 @@ def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
     assert result(stage, OK)["subtype"] == "error_during_execution"
 
 
-@pytest.mark.parametrize("stated", [False, True])
-@pytest.mark.parametrize(("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")])
+@each("stated", [False, True])
+@each(("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")])
 def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budget, subtype):
     """F10: also if the turn is already over. A vendor may report the cost with its replies or at the end."""
     stage = Stage(limits=LimitTerms(budget=budget))

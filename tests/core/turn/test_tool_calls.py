@@ -4,6 +4,7 @@ import pytest
 from fake_secrets import random
 from ruling import judge
 from support import Stage, check_turns
+from sweeps import each
 
 from shim.core.policy.judge import Judge
 from shim.core.turn.questions import QUESTIONS
@@ -233,7 +234,7 @@ def test_a_results_content_of_another_type_becomes_text(content):
     ended(stage)
 
 
-@pytest.mark.parametrize("name", [None, 7, ["x"], {"a": 1}, ""])
+@each("name", [None, 7, ["x"], {"a": 1}, ""])
 def test_a_calls_name_is_always_a_text(name):
     """Contract S6: a call without `name` kills the Python SDK."""
     stage = started()
@@ -539,9 +540,9 @@ MCP_IMAGE = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
 CLAUDE_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 
 
-@pytest.mark.parametrize("redact", [False, True], ids=["plain", "redacting"])
-@pytest.mark.parametrize("is_early", [False, True], ids=["after its call", "before its call"])
-@pytest.mark.parametrize("given", [[MCP_IMAGE], {"content": [MCP_IMAGE]}], ids=["blocks", "whole result"])
+@each("redact", [False, True])
+@each("is_early", [False, True])
+@each("given", [[MCP_IMAGE], {"content": [MCP_IMAGE]}])
 def test_an_mcp_result_has_claudes_form(given, is_early, redact):
     """Claude's frontends cannot show MCP blocks."""
     stage = started(redact=redact)

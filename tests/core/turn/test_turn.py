@@ -3,6 +3,7 @@
 import pytest
 from ruling import judge
 from support import STABLE_SESSION, Stage, brief, check_turns
+from sweeps import each
 
 from shim.core.claude.usage import MODELS, NO_USAGE, OTHER_MODELS, usage
 from shim.core.reading.account import Account
@@ -46,7 +47,7 @@ def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
     assert (init["model"], init["cwd"]) == ("m", "/repo")
 
 
-@pytest.mark.parametrize(
+@each(
     "say",
     [
         lambda turn: turn.text("x"),
@@ -79,7 +80,7 @@ def test_a_fresh_id_takes_the_place_of_one_that_is_no_uuid(vendors):
     assert init["session_id"] == STABLE_SESSION
 
 
-@pytest.mark.parametrize("vendors", [7, ["x"], {"id": "x"}, 1.5, True])
+@each("vendors", [7, ["x"], {"id": "x"}, 1.5, True])
 def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
     stage = Stage()
     try:

@@ -2,8 +2,8 @@
 
 import json
 
-import pytest
 from box import ASK
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.place import Place
@@ -22,7 +22,7 @@ def unhonoured(name, mode, *rules, listens=False, unheeded=()):
     return [it.what for it in not_honoured(vendor, policy, request, unheeded)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "mode", "rule", "has_effect"),
     [
         ("gemini", "default", "Bash(git:*)", False),

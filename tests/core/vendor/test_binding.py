@@ -2,6 +2,7 @@
 
 import pytest
 from ruling import policy
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import ModeError
@@ -19,7 +20,7 @@ def checked(name, rules, *, mode="default", listens=False, late=False):
     binding.check(vendor, rules, request, late=late)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "listens", "rules"),
     [
         ("pi", False, {"deny": ["Bash"]}),
@@ -37,7 +38,7 @@ def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules)
     checked(name, policy(**rules), listens=listens)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "listens", "rules"),
     [
         ("pi", False, {"deny": ["Bash(touch:*)"]}),
@@ -65,9 +66,7 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
             checked("pi", rules, mode=mode, late=late)
 
 
-@pytest.mark.parametrize(
-    "name", ["claude", "codex", "copilot", "gemini", "kimi", "kimi-code", "opencode", "pi", "qwen", "vibe"]
-)
+@each("name", ["claude", "codex", "copilot", "gemini", "kimi", "kimi-code", "opencode", "pi", "qwen", "vibe"])
 def test_a_question_to_the_person_can_be_taken_away(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
     vendor, rules = find(name), policy(deny=["AskUserQuestion"])
@@ -80,7 +79,7 @@ def hooked(*matchers, refusal=""):
     return policy(hooks=[SettingsHook(matcher, "x", source="settings.json", refusal=refusal) for matcher in matchers])
 
 
-@pytest.mark.parametrize("matcher", ["Bash", "Edit|Write", "", "*", ".*", "mcp__.*", "mcp__srv__tool", "Agent"])
+@each("matcher", ["Bash", "Edit|Write", "", "*", ".*", "mcp__.*", "mcp__srv__tool", "Agent"])
 def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matcher):
     """Permission-parity W8, W14"""
     checked("qwen", hooked(matcher), listens=True)
@@ -89,7 +88,7 @@ def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matche
     checked("demo", hooked(matcher))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "matcher", "listens"),
     [
         *[("pi", "Bash", False), ("gemini", "Bash", False), ("opencode", "", False), ("qwen", "Bash", False)],

@@ -1,13 +1,14 @@
 """The model's name that says who answers."""
 
 import pytest
+from sweeps import each
 
 from shim.core.vendor.routing import chosen, routed
 
 VENDORS = ("qwen", "my-own")
 
 
-@pytest.mark.parametrize(
+@each(
     ("model", "named", "rest"),
     [
         ("qwen:m1", "qwen", "m1"),

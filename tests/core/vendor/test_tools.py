@@ -1,6 +1,7 @@
 """A vendor's tools in Claude's words; what each vendor's table says is in test_vendors."""
 
 import pytest
+from sweeps import each
 
 from shim.core.policy.judge import Judge
 from shim.core.policy.place import Place
@@ -118,7 +119,7 @@ def test_a_vendors_own_names_are_found_behind_claudes():
 RESHAPE = edits("old", "new", "all")
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "name", "said"),
     [
         (
@@ -171,7 +172,7 @@ def test_todos_are_content_status_and_active_form():
     ]
 
 
-@pytest.mark.parametrize("items", ["x", None, 7, ["x"], [{"content": "a"}, 7]])
+@each("items", ["x", None, 7, ["x"], [{"content": "a"}, 7]])
 def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
     assert todos(items) == items
 
@@ -183,7 +184,7 @@ A = "/a"
 WRITE = {"file_path": A, "content": ""}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "own", "changed", "expected"),
     [
         ("run_shell_command", {"command": "a"}, {"command": "b"}, {"command": "b"}),

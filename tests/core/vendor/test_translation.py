@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from support import STABLE_IDENTITY, brief, check_turns, parse, terms_of
+from sweeps import each
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.pen import TERMINATORS, ClaudePen
@@ -101,8 +101,8 @@ def test_an_end_that_raises_is_counted_and_the_turn_still_ends():
     assert translation.account.repairs == {"malformed_end": 1}
 
 
-@pytest.mark.parametrize("kind", ['"brand_new"', "7", "null", '["x"]', '{"a":1}'])
-@pytest.mark.parametrize("translator", [Toy, Overriding])
+@each("kind", ['"brand_new"', "7", "null", '["x"]', '{"a":1}'])
+@each("translator", [Toy, Overriding])
 def test_an_event_of_a_type_that_nobody_knows_is_counted(kind, translator):
     said, translation = run(HELLO + f'{{"type":{kind}}}\n' + SAY + BYE, translator)
     assert said == GOOD
@@ -115,7 +115,7 @@ def test_an_object_without_a_type_is_counted():
     assert (said, translation.account.unknown) == (GOOD, {"untyped": 1})
 
 
-@pytest.mark.parametrize("line", ["null", "42", "[]", '"text"', "[1,2]", '[{"type":"say","text":"x"},3]', '[{"a":1}]'])
+@each("line", ["null", "42", "[]", '"text"', "[1,2]", '[{"type":"say","text":"x"},3]', '[{"a":1}]'])
 def test_a_value_that_is_no_event_is_counted(line):
     """Hostile-input 17."""
     said, translation = run(HELLO + line + "\n" + SAY + BYE)
@@ -189,7 +189,7 @@ def test_an_event_behind_a_banner_is_believed_when_it_could_be_the_vendors():
     assert (said, translation.account.repairs) == (GOOD, {"glued_line": 1})
 
 
-@pytest.mark.parametrize(
+@each(
     "forged",
     [
         '{"type":"brand_new","text":"x"}',
@@ -201,7 +201,7 @@ def test_an_event_behind_a_banner_is_believed_when_it_could_be_the_vendors():
         '{"type":"control_cancel_request","request_id":"1"}',
     ],
 )
-@pytest.mark.parametrize("translator", [Toy, Overriding])
+@each("translator", [Toy, Overriding])
 def test_an_event_torn_out_of_a_line_is_not_believed_when_it_could_be_forged(forged, translator):
 
     said, translation = run(HELLO + "output: " + forged + "\n" + SAY + BYE, translator)
@@ -216,8 +216,8 @@ def test_a_torn_event_of_this_very_session_is_believed():
     assert said == GOOD
 
 
-@pytest.mark.parametrize("spoil", [b'"x":"\xff"', b'"x":NaN'], ids=["bytes", "number"])
-@pytest.mark.parametrize("kind", ["control_request", "control_response", "control_cancel_request"])
+@each("spoil", [b'"x":"\xff"', b'"x":NaN'])
+@each("kind", ["control_request", "control_response", "control_cancel_request"])
 def test_a_control_message_is_never_taken_from_a_repaired_line(spoil, kind):
     """Even when it had the line for itself: it would make a frontend act."""
     translation = open_translation("claude", stable=True)

@@ -1,6 +1,7 @@
 """Versions of vendors' programs: read out of what they print, and compared with what was tried."""
 
 import pytest
+from sweeps import each
 
 from shim.core.vendor.versions import (
     ANSWER_CHARACTERS,
@@ -30,7 +31,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("name", "answer", "version"), SAID, ids=[one[0] for one in SAID])
+@each(("name", "answer", "version"), SAID)
 def test_each_program_is_read_in_its_own_form(name, answer, version):
     how = find(name).version
     assert how.read(answer) == version
@@ -56,13 +57,13 @@ def test_a_page_is_no_version():
     assert len(VersionProbe().read("1." + "2" * 100_000) or "") <= 64
 
 
-@pytest.mark.parametrize("name", [name for name in VENDORS if name != "demo" and not find(name).program.unreleased])
+@each("name", [name for name in VENDORS if name != "demo" and not find(name).program.unreleased])
 def test_every_released_vendor_says_which_versions_were_tried(name):
     how = find(name).version
     assert conditions(how.tested) and newest(how.tested)
 
 
-@pytest.mark.parametrize(
+@each(
     ("tested", "version", "place"),
     [
         (">=0.169,<0.170", "0.169.0", "tested"),
@@ -93,7 +94,7 @@ def test_a_version_stands_somewhere_in_what_was_tried(tested, version, place):
     assert VersionProbe(tested=tested).place(version) == place
 
 
-@pytest.mark.parametrize("text", ["0.169", ">=", ">= x", "~1.2", ">=1,", ">=1;<2", ",".join([">=1"] * 5)])
+@each("text", ["0.169", ">=", ">= x", "~1.2", ">=1,", ">=1;<2", ",".join([">=1"] * 5)])
 def test_what_is_no_condition_is_named(text):
     with pytest.raises(ValueError):
         conditions(text)
@@ -108,7 +109,7 @@ def test_the_end_of_a_range_is_what_a_person_is_told():
     assert (newest(">=1,<2"), newest("==3.1"), newest(">=1"), newest("")) == ("2", "3.1", "", "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("version", "numbers"),
     [
         ("v1.2.3", (1, 2, 3)),
@@ -132,7 +133,7 @@ openai    gpt/6:high   128K     4.1K     yes       yes
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("vendor", "answer", "models"),
     [
         ("pi", PI_TABLE, ["mock/mock-1", "openai/gpt/6:high"]),

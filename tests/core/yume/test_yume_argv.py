@@ -1,6 +1,7 @@
 """yume-cli's command line: every flag of Yume's reference, and nothing that ends it."""
 
 import pytest
+from sweeps import each
 
 from shim.core.yume.argv import Call, parse
 
@@ -33,7 +34,7 @@ def test_it_becomes_an_invocation_in_claudes_words():
     assert invocation.prompt is None and invocation.session.session_id is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("provider", "vendor"),
     [("openai", "codex"), ("gemini", "gemini"), ("copilot", "copilot"), ("qwen", "qwen"), ("Pi", "pi"), ("", "")],
 )
@@ -70,7 +71,7 @@ def test_words_that_belong_to_no_flag_are_the_prompt():
     assert parse(["start", "stray", "--prompt", "hi"]).prompt == "hi"
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "command"),
     [
         ([], "start"),

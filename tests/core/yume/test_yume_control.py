@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support import facts_of
+from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY
 from shim.core.claude.control.wishes import Chosen, Decided, Interrupt
@@ -96,7 +97,7 @@ def test_an_interrupt_denies_what_is_asked_about():
     assert control.take() == b"", "nothing of Claude's is said"
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "meant", "prompts"),
     [
         ("interactive", "default", True),
@@ -142,7 +143,7 @@ def test_a_call_is_said_before_its_approval_is_awaited():
     assert b'"id":"c1"' in control.take()
 
 
-@pytest.mark.parametrize(
+@each(
     ("frame", "decision"),
     [
         ({"approved": True}, Decision(True)),

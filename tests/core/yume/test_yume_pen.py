@@ -5,6 +5,7 @@ import json
 import pytest
 from flat import MOST_BYTES, FlatStage, check_flat, short, translate_flat
 from support import STABLE_SESSION, case
+from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen, open_translation
 from shim.core.claude.permissions import Permission
@@ -226,7 +227,7 @@ def test_r11_a_mistake_of_ours_suggests_nothing(stage):
 CUT = "connection lost"
 
 
-@pytest.mark.parametrize(
+@each(
     ("done", "retried"),
     [
         ([], True),
@@ -235,7 +236,6 @@ CUT = "connection lost"
         ([("tool_use", "a", "Read", {}), ("tool_result", "a", "x")], False),
         ([("text", "one"), ("message_end",), ("text", "two")], False),
     ],
-    ids=["nothing", "text", "call open", "call done", "second reply"],
 )
 def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retried):
     translation = open_translation("demo", dialect="yume", stable=True)
@@ -328,7 +328,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(stage):
     assert "failed a Not today." in short(ended(stage))
 
 
-@pytest.mark.parametrize("name", ["yolo", "", None, 7, "bypassPermissions"])
+@each("name", ["yolo", "", None, 7, "bypassPermissions"])
 def test_r15_a_mode_that_nobody_knows_is_the_default(name):
     assert yume_mode(name) == ("default", False, False)
 
@@ -548,7 +548,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
 # -- words ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "seconds"),
     [
         ("Please try again in 20s", 20.0),
@@ -564,7 +564,7 @@ def test_how_long_to_wait_is_read_off_the_text(text, seconds):
     assert retry_after(text) == seconds
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "cause", "message", "code"),
     [
         ("rate_limit", "rate_limit", "", "RATE_LIMIT"),

@@ -1,6 +1,7 @@
 """A call of an agent of the protocol, in Claude's words."""
 
 import pytest
+from sweeps import each
 
 from shim.core.vendor.tools import Tool
 from shim.profiles.acp.calls import Call, Form, Sign
@@ -66,7 +67,7 @@ def test_a_question_with_another_command_in_its_title_asks_about_that_one():
     assert call.asked({"title": "rm x"}).in_claudes_words(TOOLS) == ("Bash", {"command": "rm x"})
 
 
-@pytest.mark.parametrize(
+@each(
     ("notes", "more"),
     [
         ("[current working directory /w]", {}),
@@ -153,7 +154,7 @@ def test_an_input_that_says_two_commands_is_judged_as_none_of_them(order):
 SEARCHES = Form("kind", {"look": Sign("read", "Searching ", ("pattern",))}, {"read": ("path",)})
 
 
-@pytest.mark.parametrize(
+@each(
     ("own", "words"),
     [
         ({"places": "/out"}, {"path": "/out"}),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sweeps import each
 
 from shim.core.claude.messages import Message
 from shim.profiles.acp.link import NOTHING, REPLAYS, Link, Opening
@@ -236,7 +237,7 @@ def test_an_agent_that_takes_addresses_only_is_given_no_command():
     assert link.left_out == ["a"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("template", "own", "name"),
     [
         ("mcp_{server}_{tool}", "mcp_my_srv_make", "mcp__my_srv__make"),

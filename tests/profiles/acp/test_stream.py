@@ -7,6 +7,7 @@ from acp_agent import ANSWERS, DONE, MODEL, Talk, question, text, update
 from hypothesis import given
 from hypothesis import strategies as st
 from support import check_turns
+from sweeps import each
 
 from shim.core.claude.messages import EVERYTHING, Message, read_message
 from shim.core.claude.permissions import Decision
@@ -375,11 +376,9 @@ def used(output):
     return {"id": 3, "result": {"stopReason": "end_turn", "usage": {"inputTokens": 1, "outputTokens": output}}}
 
 
-@pytest.mark.parametrize(
-    ("words", "cause"), [(NO_KEY, "auth"), (BROKEN, "vendor_error"), ("Error: Odd.", "vendor_error")]
-)
-@pytest.mark.parametrize("done", [DONE, used(0)])
-@pytest.mark.parametrize("before", [[], [text(RETRYING), text(RETRYING)]])
+@each(("words", "cause"), [(NO_KEY, "auth"), (BROKEN, "vendor_error"), ("Error: Odd.", "vendor_error")])
+@each("done", [DONE, used(0)])
+@each("before", [[], [text(RETRYING), text(RETRYING)]])
 def test_a_failure_that_copilot_sends_as_text_is_an_error(words, cause, done, before):
     result, texts, lines = copilot(*before, text(words), update("usage_update", used=5, size=9), done=done)
     assert result["is_error"] and result["shim"]["cause"] == cause

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from acp_agent import ANSWERS, DONE, Talk, text, update
+from sweeps import each
 
 PNG = "iVBORw0KGgo="
 TEXT = {"type": "text", "text": "line 1\nline 2\n"}
@@ -31,7 +32,7 @@ def results(talk):
     return found, [one["name"] for one in blocks if one["type"] == "tool_use"], lines[-2]["shim"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("updates", "expected"),
     [
         # content, or the raw output, of an earlier update
@@ -68,7 +69,7 @@ def image(data=PNG):
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("block", "shown"),
     [
         ({"type": "image", "mimeType": "image/png", "data": PNG}, image()),
@@ -87,7 +88,7 @@ def image(data=PNG):
         ),
     ],
 )
-@pytest.mark.parametrize("beside", [False, True])
+@each("beside", [False, True])
 def test_every_kind_of_content_is_written(block, shown, beside):
     sent = content({"type": "text", "text": "before"}, block) if beside else content(block)
     (((returned, failed),), _, shim) = results(begin().says(changed(status="completed", content=sent)))

@@ -1,13 +1,13 @@
 """Which regular expressions may be asked of a vendor's text: none that could take long."""
 
-import pytest
+from sweeps import each
 
 from shim.profiles.check.regular import CUT, SHARED, fault
 from shim.profiles.load.files import packaged
 from shim.vendors import PROFILES
 
 
-@pytest.mark.parametrize(
+@each(
     "pattern",
     [
         *("", "abc", "a+", "a*b", "[a-z]+x", "^.*$", r"(\w+)", "(a|b)+", "(ab)*c+", "(?:ab|cd)*", "(a+)?", "a{2,3}(b)"),
@@ -23,7 +23,7 @@ def test_a_pattern_that_ends_soon_is_taken(pattern):
     assert fault(pattern) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     "pattern",
     [
         *("(a+)+", "(a*)*", "(?:a|b*){2,}", "((a+)b?)*", "(a+|b)*", "(?:x+){3,}", r"(\w+\s?)*", "(a{1,3})+"),
@@ -37,7 +37,7 @@ def test_a_group_whose_turns_can_be_cut_differently_is_refused(pattern):
     assert fault(pattern) == CUT
 
 
-@pytest.mark.parametrize(
+@each(
     "pattern",
     [
         *(".*x.*y", r"\s*(.*?)\s*$", r"^\s*(.*?)\s*$", r"\d+\d+", r"^\d*\d*\d*x", "^a.*b.*c.*d"),
@@ -63,7 +63,7 @@ def patterns(value):
     return own + [one for inner in value.values() for one in patterns(inner)]
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@each("name", PROFILES)
 def test_no_pattern_of_a_bundled_profile_takes_long(name):
     """They are not looked at again when they are loaded."""
     assert {pattern: fault(pattern) for pattern in patterns(packaged(f"{name}.toml").table) if fault(pattern)} == {}

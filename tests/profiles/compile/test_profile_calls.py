@@ -6,6 +6,7 @@ import pytest
 from profiling import lines_of, profiled, result_line, said, translation_of
 from ruling import judge
 from support import Stage, case, parse, terms_of
+from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_IDENTITY, open_pen
 from shim.core.turn.outcome import Exit
@@ -47,7 +48,7 @@ FIRST = [piece(0, '{"cm', n="c", tool="sh"), piece(0, 'd":"l'), piece(0, 's"}')]
 LS = ("c", "Bash", {"command": "ls"})
 
 
-@pytest.mark.parametrize(
+@each(
     ("events", "expected"),
     [
         # what shows that a call is whole: the end of its reply, its result, the end, and its own word
@@ -72,7 +73,7 @@ LS = ("c", "Bash", {"command": "ls"})
         ([*FIRST, {"type": "cut"}], []),
     ],
 )
-@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+@each("partial", [False, True])
 def test_a_call_in_pieces_is_said_once_and_whole(events, expected, partial):
     assert calls(lines_of(profiled(PIECES), *events, OVER, partial=partial)) == expected
 
@@ -126,8 +127,8 @@ PIECE = {
 SAID_WHOLE = ("assistant.message", "tool.execution_start")
 
 
-@pytest.mark.parametrize("name", ["copilot/1.0.102-edit", "copilot/1.0.102-parallel", "copilot/1.0.102-failtool"])
-@pytest.mark.parametrize("whole", [True, False], ids=["and whole", "pieces alone"])
+@each("name", ["copilot/1.0.102-edit", "copilot/1.0.102-parallel", "copilot/1.0.102-failtool"])
+@each("whole", [True, False])
 def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, whole):
     found = case(name)
     table = packaged("copilot.toml").table

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from sweeps import each
 
 from shim.core.errors import FrontendError
 from shim.core.reading.account import Account
@@ -43,7 +44,7 @@ def value(spec, event=EVENT, items=()):
     return here.made("value", NAMES)(ENGINE, event, items)
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "found"),
     [
         ("type", "x"),
@@ -87,15 +88,13 @@ def test_a_path_of_an_item_finds_nothing_where_there_are_none(path):
     assert value(path) is None
 
 
-@pytest.mark.parametrize(
-    "path", ["", "a..b", ".a", "a.", "a b", "a[x]", "a[*", "a[99999]", "a || ", "$x y", "$id", "a" * 400]
-)
+@each("path", ["", "a..b", ".a", "a.", "a b", "a[x]", "a[*", "a[99999]", "a || ", "$x y", "$id", "a" * 400])
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(FrontendError, match=r"own\.toml:1: event\[0\]\.text is "):
         value(path)
 
 
-@pytest.mark.parametrize(
+@each(
     ("spec", "found"),
     [
         ({"const": "word"}, "word"),
@@ -154,7 +153,7 @@ def test_an_operator(spec, found):
     assert result == found and (result is True) is (found is True)
 
 
-@pytest.mark.parametrize(
+@each(
     "spec",
     [
         7,
@@ -195,9 +194,7 @@ def test_operators_inside_each_other_have_an_end():
         value(spec)
 
 
-@pytest.mark.parametrize(
-    "pattern", ["(a|b)+", "(ab)*c+", r"\(a+\)+", "[(a+)]+", "(a+)?", "a{2,3}(b)", r"(?P<x>[0-9a-f-]{36})"]
-)
+@each("pattern", ["(a|b)+", "(ab)*c+", r"\(a+\)+", "[(a+)]+", "(a+)?", "a{2,3}(b)", r"(?P<x>[0-9a-f-]{36})"])
 def test_a_pattern_that_ends_is_taken(pattern):
     assert value({"path": "type", "regex": pattern}) in (True, False)
 
@@ -237,7 +234,7 @@ def test_a_list_without_end_is_walked_to_a_limit():
     assert len(value({"foreach": "rows", "item": {"n": "$.n"}}, event)) == ITEMS
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "inner"),
     [
         ("/bin/bash -lc 'ls -l'", "ls -l"),
@@ -255,7 +252,7 @@ def test_a_command_without_its_shell(command, inner):
     assert unquoted(command) == inner
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "expected"),
     [
         (r"\[exit:-?[1-9]\d* \| ", "[exit:"),

@@ -3,6 +3,7 @@
 import pytest
 from profiling import lines_of, profiled, result_line, said, translation_of
 from support import brief, parse
+from sweeps import each
 
 from shim.core.errors import FrontendError
 
@@ -19,7 +20,7 @@ def say(match, text="words", **keys):
     return rule("text", match=match, text=f'"{text}"', **keys)
 
 
-@pytest.mark.parametrize(
+@each(
     ("match", "event", "matches"),
     [
         ('{ kind = "a" }', {"kind": "a"}, True),
@@ -51,7 +52,7 @@ def say(match, text="words", **keys):
         ('{ type = { in = ["say"] } }', {"kind": "x"}, True),
     ],
 )
-@pytest.mark.parametrize("type_", ["say", "unnamed"])
+@each("type_", ["say", "unnamed"])
 def test_a_condition(match, event, matches, type_):
     if "type =" in match and type_ == "unnamed":
         matches = False
@@ -107,7 +108,7 @@ def test_foreach_says_each_item_that_matches():
     assert said(profile, {"type": "many", "parts": parts}, {"type": "end"})[1:3] == ["text:a", "text:b"]
 
 
-@pytest.mark.parametrize("parts", [None, {}, "text", 3, []])
+@each("parts", [None, {}, "text", 3, []])
 def test_foreach_over_what_is_no_list_says_nothing(parts):
     profile = say('{ type = "many" }', "$.t", foreach='"parts"') + END
     assert said(profile, {"type": "many", "parts": parts}, {"type": "end"}) == ["init", "end:success"]
@@ -200,7 +201,7 @@ def called(tools, name, arguments):
 ARGS = {"path": "/a", "from": 3, "to": 9, "more": True}
 
 
-@pytest.mark.parametrize(
+@each(
     ("tools", "expected"),
     [
         ("", ("look", ARGS)),
@@ -235,7 +236,7 @@ def test_a_tool_in_claudes_words(tools, expected):
     assert called(tools, "look", ARGS) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("args", "given", "expected"),
     [
         # a field stands where its argument stood
@@ -305,7 +306,7 @@ BACK_A, BACK_B = ({"type": "back", "n": name, "out": name} for name in "ab")
 SAY, THINK, OVER = {"type": "say", "words": "t"}, {"type": "think", "words": "m"}, {"type": "end"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("events", "expected"),
     [
         # a text in front of the result stands behind it

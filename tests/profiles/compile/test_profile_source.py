@@ -2,10 +2,10 @@
 
 import re
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiling import lines_of, profiled, result_line
+from sweeps import each
 
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.arguments import change
@@ -122,7 +122,7 @@ DEEP = [
 ]
 
 
-@pytest.mark.parametrize(("wrapped", "expected"), DEEP)
+@each(("wrapped", "expected"), DEEP)
 def test_operators_may_be_as_deep_as_they_are_allowed(wrapped, expected):
     spec: object = "b[0][0][0][0][0][0][0] || b"
     for _ in range(16):
@@ -155,14 +155,14 @@ RULES = "".join(
 )
 
 
-@pytest.mark.parametrize("kind", [*"abcdefg"])
+@each("kind", [*"abcdefg"])
 def test_many_rules_for_one_type_are_sorted_by_what_tells_them_apart(kind):
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
     events = [{"type": "t", "of": {"kind": kind, kind: f"said {kind}"}}, {"type": "end"}]
     assert result_line(lines_of(profiled(RULES + end), *events))["result"] == f"said {kind}"
 
 
-@pytest.mark.parametrize("of", [{"kind": "z"}, {"kind": 3}, {"kind": ["a"]}, {"kind": None}, {}, None, "a"])
+@each("of", [{"kind": "z"}, {"kind": 3}, {"kind": ["a"]}, {"kind": None}, {}, None, "a"])
 def test_what_none_of_the_sorted_rules_takes_is_unknown(of):
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
     lines = lines_of(profiled(RULES + end), {"type": "t", "of": of}, {"type": "end"})

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 from acp_agent import ANSWERS, DONE, Talk, text, update
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
@@ -62,7 +63,7 @@ def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
         check(vendor, request("Read(./x)").policy, request("Read(./x)"), late=False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("profile", "said"),
     [
         (AGENT.replace('"acp"', '"mcp"'), 'protocol is "mcp", it must be one of acp'),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from ruling import policy
+from sweeps import each
 
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError, ModeError
@@ -66,7 +67,7 @@ def test_gemini_is_told_of_a_server_and_of_its_tools(rule, expected):
     assert gemini_rules(deny=[rule]) == {expected}
 
 
-@pytest.mark.parametrize("rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60])
+@each("rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60])
 def test_a_name_that_a_program_may_spell_otherwise_refuses_the_turn(rule):
     with pytest.raises(ModeError, match="cannot be kept to"):
         told("gemini", deny=[rule])
@@ -166,9 +167,7 @@ def test_a_vendor_that_takes_its_denials_back_is_refused():
         told("kilo", deny=["Bash"])
 
 
-@pytest.mark.parametrize(
-    ("rule", "heard"), [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)]
-)
+@each(("rule", "heard"), [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)])
 def test_only_a_rule_about_a_whole_tool_is_heard(rule, heard):
     assert find("gemini").enforcement.told(read_rule(rule)) is heard
 

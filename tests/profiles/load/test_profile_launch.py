@@ -2,6 +2,7 @@
 
 import pytest
 from profiling import profiled
+from sweeps import each
 
 from shim import vendors
 from shim.core.claude.argv.parse import parse
@@ -48,7 +49,7 @@ def started(profile, *words, prompt="say hi", **facts):
     return vendor.launch(Request(invocation, prompt, vendor.mode_arguments(mode), mode, **facts))
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "facts", "arguments"),
     [
         ((), {}, ("--ask", "say hi")),
@@ -88,7 +89,7 @@ def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them(
     assert launch.arguments[2] == "--system=Be brief." and launch.arguments[-1] == "say hi"
 
 
-@pytest.mark.parametrize("prompt", ["-h", "--help me", "@file", "resume", "", "x " * ARGUMENT_BYTES])
+@each("prompt", ["-h", "--help me", "@file", "resume", "", "x " * ARGUMENT_BYTES])
 def test_a_prompt_that_could_be_something_else_goes_to_stdin(prompt):
     """Threats: prompt, starts with - or @, is 1 MB."""
     launch = started(ARGV, prompt=prompt)
@@ -214,9 +215,7 @@ def test_what_it_can_do_is_read_off_its_arguments():
         assert (abilities.resumes, abilities.limits_tools, abilities.limits_turns) == (can, can, can)
 
 
-@pytest.mark.parametrize(
-    "name", ["SHIM_BIN", "LD_PRELOAD", "PATH", "PYTHONPATH", "NODE_OPTIONS", "HOME", "A-B", "CLAUDECODE"]
-)
+@each("name", ["SHIM_BIN", "LD_PRELOAD", "PATH", "PYTHONPATH", "NODE_OPTIONS", "HOME", "A-B", "CLAUDECODE"])
 def test_a_profile_sets_no_variable_that_is_not_the_programs_own(name):
     with pytest.raises(FrontendError, match="a variable of the program's own"):
         profiled(f'{LAUNCH}env = {{ "{name}" = "x" }}\n')
@@ -254,7 +253,7 @@ def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
     assert profiled(LAUNCH + 'version_probe = { tested = "<2" }').version == VersionProbe(tested="<2")
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "key", "allowed"),
     [
         ('"--version"', "launch.version_probe is", "a table"),
@@ -287,7 +286,7 @@ argv = [
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "facts", "arguments"),
     [
         ((), {}, ()),
@@ -316,7 +315,7 @@ new = {}
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "variant"),
     [("usage: run it", "old"), ("run --json", "new"), ("run --stream", "new"), ("", "new"), ("usage", "new")],
 )
@@ -337,7 +336,7 @@ def test_a_variant_that_has_no_word_for_a_session_goes_on_with_none():
         started(VARIANTS, variant="old", resume="s1")
 
 
-@pytest.mark.parametrize("name", ["model", "auto", "Old", "prompt", "trust"])
+@each("name", ["model", "auto", "Old", "prompt", "trust"])
 def test_a_variant_has_no_name_that_a_condition_has(name):
     with pytest.raises(FrontendError, match="that no condition has"):
         profiled(f"{LAUNCH}[launch.variants]\n{name} = {{}}\n")
@@ -447,7 +446,7 @@ def test_variables_that_a_program_must_not_see():
     assert (launch.unset, launch.pipe) == (("NODE_OPTIONS", "CI"), True)
 
 
-@pytest.mark.parametrize("name", ["SHIM_DEPTH", "PATH", "HOME", "A-B", "A=B"])
+@each("name", ["SHIM_DEPTH", "PATH", "HOME", "A-B", "A=B"])
 def test_a_variable_that_every_program_needs_stays(name):
     with pytest.raises(FrontendError, match=r"env_unset\[0\] is .* that the program can do without"):
         profiled(f'{LAUNCH}env_unset = ["{name}"]\n')

@@ -5,6 +5,7 @@ import json
 import pytest
 from acp_agent import ANSWERS, DONE, Talk
 from support import check_turns
+from sweeps import each
 
 from shim.core.claude.permissions import Decision
 from shim.core.policy.place import Place
@@ -47,7 +48,7 @@ def test_a_list_of_values_is_a_question_with_options():
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "said", "value"),
     [
         (COLOUR, "blue", "blue"),

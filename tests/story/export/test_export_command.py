@@ -11,6 +11,7 @@ import pytest
 from box import PATIENCE, start_shim
 from fake_secrets import BARE
 from rich_session import everything
+from sweeps import each
 
 from shim.story.export.command import FORMATS
 
@@ -25,7 +26,7 @@ def cast(box):
     return path.name
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@each("name", FORMATS)
 def test_every_format_has_its_module_which_is_imported_when_it_is_asked_for(name):
     module = importlib.import_module(FORMATS[name])
     assert callable(module.export)

@@ -71,7 +71,7 @@ def test_every_fixture_has_its_page(exported, case):
     assert exported(cast_of_case(case)).startswith("# ")
 
 
-@pytest.mark.parametrize(("words", "left"), UNWANTED.items())
+@each(("words", "left"), UNWANTED.items())
 def test_what_a_model_may_not_do_to_the_page_is_text(words, left):
     assert neutral(words) == left
 
@@ -106,13 +106,13 @@ def test_nobody_is_mentioned_and_nothing_is_closed(exported, words):
             assert not re.search(r"@\w|#\d|GH-\d|://(www\.)?github\.com", token.content), token.content
 
 
-@pytest.mark.parametrize("text", ["```", "````\n```", "a", "~~~", "``````` x"])
+@each("text", ["```", "````\n```", "a", "~~~", "``````` x"])
 def test_a_fence_is_longer_than_any_in_its_text(text):
     (token,) = parsed(fence(text))[0]
     assert (token.type, token.content) == ("fence", f"{text}\n")
 
 
-@pytest.mark.parametrize("text", ["*a* _b_ `c` [d](https://e.example)", "<b>", "a|b", "&amp;", "$x$", "\\*", "a\n\nb"])
+@each("text", ["*a* _b_ `c` [d](https://e.example)", "<b>", "a|b", "&amp;", "$x$", "\\*", "a\n\nb"])
 def test_a_plain_text_is_one_line_that_shows_itself(text):
     _, inline, _ = MarkdownIt("commonmark").parse(plain(text))[:3]
     shown = "".join(child.content for child in inline.children)

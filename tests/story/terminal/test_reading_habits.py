@@ -11,6 +11,7 @@ from box import start_shim
 from casting import cast_of_case
 from showing import conversation
 from support import case
+from sweeps import each
 
 from shim.story.terminal import progress as shown_progress
 from shim.story.terminal.pager import pager
@@ -45,7 +46,7 @@ def test_a_folder_that_is_not_there_is_an_error(shim, inside, words):
     assert "nowhere" in complaint and ("does not exist" in complaint or "No such file" in complaint)
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "expected"),
     [("", []), ("cat", []), ("no-such-program", []), ("'", []), (f"{sys.executable} -u", [sys.executable, "-u"])],
 )

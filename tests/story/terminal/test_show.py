@@ -17,7 +17,7 @@ from planting import BAD, SEEN, TRICKS, events, obeyed, planted
 from rich.console import Console
 from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
 from support import Case, case, fixture_cases
-from sweeps import fewest, over
+from sweeps import each, fewest, over
 from telling import INIT, call, delta, result, returned, said, start, text
 
 from shim.commands.turn.live import LiveTurn
@@ -243,8 +243,8 @@ def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
 # -- what a vendor may try on a terminal ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-@pytest.mark.parametrize("options", [{}, {"full": True, "thinking": True}, {"raw": True}], ids=["show", "full", "raw"])
+@each("terminal", [False, True])
+@each("options", [{}, {"full": True, "thinking": True}, {"raw": True}])
 def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(options: dict[str, Any], terminal: bool) -> None:
     shown = drawn(planted(), terminal=terminal, width=4000, **options)
     assert obeyed(shown) == []
@@ -371,7 +371,7 @@ def changed(value: Any, odd: Any) -> Iterator[Any]:
             yield from ([*value[:at], other, *value[at + 1 :]] for other in changed(part, odd))
 
 
-@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20])
+@each("odd", ODD)
 def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -> None:
     console = Console(file=io.StringIO(), _environ={})
     every = 1 if sweeps.full else 4  # part of an event; the others have their turn with the other values
