@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import sweeps
-from forking import Forked, forkable
+from forking import Forked, Reused, forkable, reusable
 from support import ROOT, Line, parse
 
 # -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a copy of the code.
@@ -47,15 +47,23 @@ def stand_in(name: str) -> list[str]:
 
 
 def start_shim(
-    words: Sequence[str], *, env: Mapping[str, str] | None = None, closed: Sequence[int] = (), **options: Any
+    words: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    closed: Sequence[int] = (),
+    reuse: bool = False,
+    **options: Any,
 ) -> "subprocess.Popen[bytes]":
     """`shim WORDS` as a process: a fork (forking), or a real start where the interpreter is given something too.
 
-    `closed` are descriptors that it does not have; it has all others from `options`, which are Popen's.
+    `closed` are descriptors that it does not have; it has all others from `options`, which are Popen's. `reuse` runs it
+    in a process that has run other words before.
     """
     env = os.environ if env is None else env
     python = {name: value for name, value in env.items() if name.startswith("PYTHON")}
     plain = all(os.environ.get(name) == value for name, value in python.items()) and tuple(SHIM) == OURS
+    if plain and not sweeps.full and reuse and not closed and reusable(options):
+        return Reused(words, env=env, **options)
     if plain and not sweeps.full and forkable(options):
         return Forked(words, closed=closed, env=env, **options)
     command = [*SHIM, *words]
@@ -64,10 +72,12 @@ def start_shim(
     return subprocess.Popen(command, env=env, **options)
 
 
-def run_shim(words: Sequence[str], *, stdin: bytes = b"", patience: float = PATIENCE, **options: Any) -> "Done":
-    """`shim WORDS`, to its end; options of `start_shim`."""
+def run_shim(
+    words: Sequence[str], *, stdin: bytes = b"", patience: float = PATIENCE, reuse: bool = True, **options: Any
+) -> "Done":
+    """`shim WORDS`, to its end; options of `start_shim`. Without `reuse` it has a process of its own."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start_shim(words, **(pipes | options)) as process:
+    with start_shim(words, reuse=reuse, **(pipes | options)) as process:
         try:
             stdout, stderr = process.communicate(stdin, timeout=patience)
         finally:

@@ -6,6 +6,10 @@ the working directory and the descriptors that it was given. The fork is a child
 is waited for and signalled like any other. A stand-in that is started some hundred times has a server of its own,
 which has imported nothing of ours: its forks run that program.
 
+A run to its end (`box.run_shim`) costs not even a fork: a `Worker`, which is such a fork, runs one command after the
+other, and restores after each what the command changed (`resetting`). Where something is left that only the end of a
+process takes away, such as a thread or a child, the worker ends as usual, and the next run gets a new one.
+
 What is about starting itself, or about the interpreter, uses `subprocess` (`Box.exec`). `make full` does so everywhere.
 
 Hosts of background sessions are forked too (`use_forked_hosts`): by the server when a test starts the host, and by the
@@ -25,6 +29,7 @@ import inspect
 import os
 import pkgutil
 import platform
+import runpy
 import signal
 import socket
 import subprocess
@@ -33,13 +38,16 @@ import termios
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 MAX_FILES = 5  # descriptors of a fork: stdin, stdout, stderr, and the lock and the socket of a host
+LINK = 900  # the descriptor through which a worker is given its runs: out of the way, and below the usual limit
 OPEN_FILES = 4096  # descriptors that a process may have open when it becomes another one
 HOST_BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # until a host handles them
 CLONE_PARENT = 0x8000
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
+STREAM_ERRORS = tuple(stream and stream.errors for stream in (sys.stdin, sys.stdout, sys.stderr))
 possible = sys.platform == "linux" and SYS_CLONE is not None
 # What a command imports only when it runs, also inside of the libraries; some versions of them do not have all of it.
 EXTRAS = (
@@ -58,7 +66,7 @@ class Request(NamedTuple):
     new_session: bool = False
     terminal: bool = False  # stdin is the terminal of the new session
     closed: tuple[int, ...] = ()  # descriptors that are closed
-    module: str = ""  # the module to run instead of the drop-in
+    module: str = ""  # the module to run instead of the drop-in, or the path of a program
 
 
 class Forked(subprocess.Popen[bytes]):
@@ -89,6 +97,24 @@ class Forked(subprocess.Popen[bytes]):
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
+def _send(link: socket.socket, request: Request, files: Sequence[int]) -> None:
+    data = repr(tuple(request)).encode()
+    socket.send_fds(link, [len(data).to_bytes(8, "big")], files)
+    link.sendall(data)
+
+
+def _receive(link: socket.socket) -> tuple[Request, list[int]] | None:
+    """Return the next request and its files; None when there are no more."""
+    header, files, *_ = socket.recv_fds(link, 8, MAX_FILES)
+    if not header:
+        return None
+    size = int.from_bytes(header, "big")
+    data = b""
+    while len(data) < size:
+        data += link.recv(size - len(data))
+    return Request(*eval(data)), files
+
+
 class Server:
     """The process that forks: what runs `program`, or the shim where there is none."""
 
@@ -104,17 +130,112 @@ class Server:
 
     def fork(self, request: Request, files: Sequence[int]) -> int:
         """Start one; its pid."""
-        data = repr(tuple(request)).encode()
         with self._asking:
-            socket.send_fds(self._socket, [len(data).to_bytes(8, "big")], files)
-            self._socket.sendall(data)
+            _send(self._socket, request, files)
             said = self._socket.recv(8)
         assert said, "the server of forks has ended"
         return int.from_bytes(said, "big")
 
 
+# -- workers --------------------------------------------------------------------------------------------------------
+
+
+class Reused(subprocess.Popen[bytes]):
+    """`shim WORDS` in a worker, with the options of `Popen`. To the caller it is a process that ends."""
+
+    _worker: "Worker"
+
+    def __init__(self, words: Sequence[str], *, module: str = "", **options: Any) -> None:
+        """`module`: the path of a program to run instead of the shim."""
+        self._module = module
+        super().__init__(words, **options)
+
+    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
+        names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
+        files = [names["p2cread"], names["c2pwrite"], names["errwrite"]]
+        cwd = os.fspath(names["cwd"] or os.getcwd())
+        request = Request(tuple(args), dict(names["env"]), cwd, module=self._module)
+        self._worker = worker_for(request, [own if file == -1 else file for own, file in enumerate(files)])
+        self.pid = self._worker.pid
+        self._child_created = True
+        pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._worker.status(0)
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            self.returncode = self._worker.status(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return self.returncode
+
+
+class Worker:
+    """A fork of the server that runs one command after the other."""
+
+    def __init__(self) -> None:
+        self._link, theirs = socket.socketpair()
+        null = os.open(os.devnull, os.O_RDWR)
+        try:
+            self.pid = server("").fork(Request((), {}, "/", module=WORKER), [null, null, null, theirs.fileno()])
+        finally:
+            os.close(null)
+            theirs.close()
+        _spare(self.pid)
+
+    def run(self, request: Request, files: Sequence[int]) -> bool:
+        """Begin a run. False if the worker has ended, because of a signal that came late."""
+        try:
+            _send(self._link, request, files)
+            if self._link.recv(1):
+                return True
+        except OSError:
+            pass
+        self._reap()
+        return False
+
+    def status(self, timeout: float | None) -> int | None:
+        """Return the exit status of the run, once it has ended. None if it has not ended in `timeout` seconds."""
+        self._link.settimeout(timeout)
+        try:
+            status = self._link.recv(1)
+        except (BlockingIOError, TimeoutError):
+            return None
+        except ConnectionError:
+            status = b""
+        finally:
+            self._link.settimeout(None)
+        if not status:
+            return self._reap()
+        idle_workers.append(self)
+        return status[0]
+
+    def _reap(self) -> int:
+        """Wait for the end of a worker that leaves."""
+        self._link.close()
+        spared.discard(self.pid)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def worker_for(request: Request, files: Sequence[int]) -> Worker:
+    """Return the worker that runs this request, a new one if none is idle."""
+    while idle_workers:
+        worker = idle_workers.pop()
+        if worker.run(request, files):
+            return worker
+    worker = Worker()
+    assert worker.run(request, files), "a new worker has ended"
+    return worker
+
+
+idle_workers: list[Worker] = []
 _servers: dict[str, Server] = {}
 _starting = threading.Lock()
+spared: set[int] = set()  # our servers and workers
 
 
 def server(program: str) -> Server:
@@ -127,17 +248,24 @@ def server(program: str) -> Server:
 
 
 def _spare(pid: int) -> None:
-    """Keep the server from tests in this process that end everything below it."""
+    """Keep one of our processes from tests in this process that end everything below it."""
     from shim.process import strays
 
-    descendants = strays.descendants
-    strays.descendants = lambda root, keep=(): descendants(root, {*keep, pid})
+    if not spared:
+        descendants = strays.descendants
+        strays.descendants = lambda root, keep=(): descendants(root, {*keep, *spared})
+    spared.add(pid)
 
 
 def forkable(options: Mapping[str, Any]) -> bool:
     """Whether a process with these options of `Popen` may be a fork."""
     known = {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session", "preexec_fn", "text"}
     return possible and known.issuperset(options) and options.get("preexec_fn") in (None, own_terminal)
+
+
+def reusable(options: Mapping[str, Any]) -> bool:
+    """Whether a run with these options of `Popen` may be one of many runs of a worker."""
+    return possible and {"env", "cwd", "stdin", "stdout", "stderr"}.issuperset(options)
 
 
 def own_terminal() -> None:
@@ -209,6 +337,7 @@ def _fork_here(request: Request, files: Sequence[int]) -> int:
 # What `python -m MODULE` starts inside of the drop-in: `shim run` and `shim replay --check` start the drop-in, which
 # starts the programs of the vendor demo and of a recording.
 HOST = "shim.bridge.host"
+WORKER = "worker"  # no module: a fork that serves runs
 RUNNABLE = ("shim", "shim.commands.turn.demo_child", "shim.recording.replay")
 
 
@@ -286,15 +415,10 @@ def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
     prepare()
     gc.collect()
     gc.freeze()
+    signal.valid_signals = cache(signal.valid_signals)  # asyncio asks for them six times a turn, for 1 ms
     asked = socket.socket(fileno=descriptor)
-    while header := socket.recv_fds(asked, 8, MAX_FILES)[:2]:
-        size, files = header
-        if not size:
-            os._exit(0)
-        data = b""
-        while len(data) < int.from_bytes(size, "big"):
-            data += asked.recv(int.from_bytes(size, "big") - len(data))
-        request = Request(*eval(data))
+    while received := _receive(asked):
+        request, files = received
         before = signal.pthread_sigmask(signal.SIG_BLOCK, HOST_BLOCKED if request.module == HOST else ())
         pid = _clone()
         if not pid:
@@ -304,7 +428,7 @@ def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
         asked.sendall(pid.to_bytes(8, "big"))
         for file in files:
             os.close(file)
-    raise AssertionError
+    os._exit(0)
 
 
 def _prepare_shim() -> None:
@@ -351,12 +475,13 @@ def _clone() -> int:
     return pid
 
 
-def _become(request: Request, files: Sequence[int]) -> Request:
-    """Take over what was given to a fork."""
+def _become(request: Request, files: Sequence[int], link: int = OPEN_FILES) -> Request:
+    """Take over what was given to a fork. All other descriptors are closed, except `link`."""
     kept = [fcntl.fcntl(file, fcntl.F_DUPFD, MAX_FILES) for file in files]  # so that none is overwritten by another
     for number, file in enumerate(kept):
         os.dup2(file, number)
-    os.closerange(len(files), OPEN_FILES)
+    os.closerange(len(files), link)
+    os.closerange(link + 1, OPEN_FILES)
     if request.new_session:
         os.setsid()
     if request.terminal:
@@ -367,10 +492,9 @@ def _become(request: Request, files: Sequence[int]) -> Request:
     for descriptor in request.closed:
         os.close(descriptor)
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        errors = getattr(sys, name).errors
         stream = None
         if number not in request.closed:
-            stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+            stream = open(number, mode, encoding="utf-8", errors=STREAM_ERRORS[number], closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     return request
@@ -414,27 +538,56 @@ def _leave(status: int) -> None:
     """End as the interpreter does, without taking everything down piece by piece."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    os._exit(_flush(status))
+
+
+def _flush(status: int) -> int:
+    """Write what is left of stdout and stderr. Return the exit status, another one if this fails."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
                 stream.flush()
         except OSError:
             status = 120
-    os._exit(status)
+    return status
 
 
 def _run_request(request: Request) -> int:
     """Run the drop-in, a host or another program of ours; its exit status."""
+    if request.module == WORKER:
+        return _work()
     if request.module == HOST:
         return _run(_run_host, str(sys.modules[f"{HOST}.__main__"].__file__), request.arguments)
     if request.module in ("", "shim"):
         return _run(_run_shim, str(sys.modules["shim.__main__"].__file__), request.arguments)
+    if request.module.endswith(".py"):
+        return _run(lambda: runpy.run_path(request.module, run_name="__main__"), request.module, request.arguments)
     specification = importlib.util.find_spec(request.module)
     assert specification is not None and isinstance(specification.loader, importlib.machinery.SourceFileLoader)
     program = str(specification.origin)
     code = specification.loader.get_code(request.module)
     assert code is not None
     return _run(lambda: exec(code, {"__name__": "__main__", "__file__": program}), program, request.arguments)
+
+
+def _work() -> int:
+    """Run one command after the other; the exit status of the last one, after which this process has to end."""
+    sys.path.insert(0, os.path.dirname(__file__))
+    from resetting import Reset
+
+    del sys.path[0]
+    link = socket.socket(fileno=fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, LINK))
+    reset = Reset(link.fileno())
+    while received := _receive(link):
+        link.sendall(b"+")
+        _become(*received, link.fileno())
+        status = contextvars.Context().run(_run_request, received[0])
+        if not reset.is_possible():
+            return status
+        status = _flush(status)
+        reset.restore()
+        link.sendall(bytes([status & 255]))
+    return 0
 
 
 def _main(descriptor: int, program: str) -> int:

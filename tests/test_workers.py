@@ -1,0 +1,291 @@
+"""Workers of the test suite (`forking.Worker`): one process runs many commands, and each finds it as if it were new."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sweeps
+from box import ASK, PATIENCE, Box, run_shim
+from forking import Reused, possible
+
+pytestmark = pytest.mark.skipif(not possible or sweeps.full, reason="no process is used twice")
+
+# Prints what a command may change in its process.
+LOOK = """
+import atexit, gc, json, os, resource, signal, sys, tempfile, threading, types, warnings, _signal
+import logging
+from shim.process import strays
+import ctypes
+
+def identity(value):
+    # What a container holds, or which object it is.
+    if type(value) is dict:
+        return {str(key): id(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return [id(item) for item in value]
+    if type(value) in (set, frozenset):
+        return sorted(map(repr, value))
+    return id(value)
+
+def hidden(name, value):  # what Python adds when a module or a class is used
+    return name.startswith("__") or isinstance(value, types.ModuleType)
+
+facts = {"pid": os.getpid()}
+for module_name, module in sorted(sys.modules.items()):
+    if module_name.partition(".")[0] != "shim":
+        continue
+    for name, value in vars(module).items():
+        if not hidden(name, value):
+            facts[f"{module_name}.{name}"] = identity(value)
+        if isinstance(value, type) and value.__module__ == module_name:
+            kept = {key: identity(item) for key, item in vars(value).items() if not hidden(key, item)}
+            facts[f"attributes of {module_name}.{name}"] = kept
+subreaper = ctypes.c_int()
+ctypes.CDLL(None).prctl(37, ctypes.byref(subreaper), 0, 0, 0)
+wakeup = signal.set_wakeup_fd(-1)
+if wakeup >= 0:
+    signal.set_wakeup_fd(wakeup)
+import structlog
+
+facts |= {
+    "environment": dict(os.environ),
+    "working directory": os.getcwd(),
+    "arguments": sys.argv,
+    "descriptors": sorted(os.listdir("/proc/self/fd"), key=int),
+    "standard files": [(s.name, s.errors, s.encoding, s.closed) for s in (sys.stdin, sys.stdout, sys.stderr)],
+    "handlers": {n: repr(_signal.getsignal(n)).partition(" at ")[0] for n in map(int, signal.valid_signals())},
+    "blocked signals": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+    "wakeup descriptor": wakeup,
+    "timer": signal.getitimer(signal.ITIMER_REAL),
+    "file mode mask": [line for line in open("/proc/self/status") if line.startswith("Umask")],
+    "limits": [resource.getrlimit(limit) for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)],
+    "garbage collection": gc.isenabled(),
+    "subreaper": subreaper.value,
+    "threads": threading.active_count(),
+    "children": open(f"/proc/self/task/{os.getpid()}/children").read(),
+    "functions at the end": atexit._ncallbacks(),
+    "import path": sys.path,
+    "modules of a user": [name for name in sys.modules if name.startswith("shim_own")],
+    "hooks": [id(sys.excepthook), id(sys.unraisablehook), id(threading.excepthook)],
+    "temporary folder": tempfile.tempdir,
+    "warnings": list(map(repr, warnings.filters)),
+    "log": [repr(logging.root.handlers), logging.root.level, structlog.is_configured()],
+    "group and session": (os.getpgid(0), os.getsid(0)),
+}
+json.dump(facts, sys.stdout)
+"""
+
+# Changes all of that which can be restored.
+CHANGE = """
+import gc, os, resource, signal, sys, tempfile, types, warnings
+import structlog
+from shim import vendors
+from shim.bridge import start
+from shim.channels import early_signals, raw_output
+from shim.process import guard, spawn, strays
+from shim.state import files, profile_files
+
+os.environ["LEFT"] = "over"
+os.chdir("/")
+sys.argv.append("more")
+opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+cycle = [open("/dev/null")]  # is closed by the collector alone
+cycle.append(cycle)
+early_signals.listen()
+early_signals.heard.append(15)
+for number in (signal.SIGCHLD, signal.SIGALRM, signal.SIGUSR1, signal.SIGWINCH):
+    signal.signal(number, lambda *_: None)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR2])
+reading, writing = os.pipe2(os.O_NONBLOCK)
+signal.set_wakeup_fd(writing)
+signal.setitimer(signal.ITIMER_REAL, 3600)
+os.umask(0o077)
+resource.setrlimit(resource.RLIMIT_NOFILE, (500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+gc.disable()
+gc.freeze()
+strays.adopt()
+sys.path.append("/nowhere")
+sys.modules["shim_own_vendors_left"] = types.ModuleType("left")
+sys.excepthook = sys.unraisablehook = print
+tempfile.gettempdir()
+structlog.configure(processors=[])
+raw_output._unread = True
+spawn.running.add(7)
+guard._guards[7] = None
+files._warned.add("/state")
+profile_files._bundled["pi.toml"] = None
+start._started.append(7)
+vendors.VENDORS["pi"] = "/other.toml"
+vendors.VENDORS["left"] = "/left.toml"
+vendors.described.append(print)
+sys.stdin.reconfigure(errors="replace")
+"""
+CLOSE = "sys.stdout.flush(); sys.stdin.close(); sys.stdout = sys.stderr = None"
+NOT_CHANGED = {"pid", "threads", "children", "functions at the end", "warnings", "group and session"}
+
+
+class Runs:
+    """Programs that run in a worker as the shim does."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._variables = box.environment()
+
+    def start(self, program: str, *words: str, **options: Any) -> Reused:
+        """Start a program, given as its text."""
+        path = self._box.path / "program.py"
+        path.write_text(program, encoding="utf-8")
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        options = {"env": self._variables, "cwd": self._box.cwd} | pipes | options
+        return Reused(words, module=str(path), **options)
+
+    def run(self, program: str, *words: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
+        """Run it to its end: its exit status, stdout and stderr."""
+        with self.start(program, *words) as process:
+            stdout, stderr = process.communicate(stdin, timeout=PATIENCE)
+        return process.returncode, stdout, stderr.decode()
+
+    def pid(self) -> int:
+        """The process of the next run, if the one before has left nothing in it."""
+        return int(self.run("import os; print(os.getpid())")[1])
+
+    def look(self) -> Mapping[str, Any]:
+        """What the next run finds."""
+        status, stdout, stderr = self.run(LOOK)
+        assert (status, stderr) == (0, "")
+        facts: dict[str, Any] = json.loads(stdout)
+        return facts
+
+
+@pytest.fixture
+def runs(box: Box) -> Runs:
+    return Runs(box)
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What is not as it was; the names of a module that was imported between count only if they were there before."""
+    return {name: (value, after.get(name)) for name, value in before.items() if after.get(name) != value}
+
+
+def test_next_run_finds_nothing_of_the_one_before(runs: Runs) -> None:
+    before = runs.look()
+    status, stdout, stderr = runs.run(CHANGE + LOOK + CLOSE)
+    assert (status, stderr) == (0, "")
+    changed = differences(before, json.loads(stdout))
+    assert {name for name in before if "shim." not in name} - set(changed) <= NOT_CHANGED
+    assert differences(before, runs.look()) == {}
+
+
+def test_commands_leave_nothing_to_the_next_run(runs: Runs, box: Box, tmp_path: Path) -> None:
+    own = box.config.parent / "vendors"
+    own.mkdir(parents=True)
+    (own / "mine.toml").write_text('extends = "pi"\n', encoding="utf-8")
+    box.prints("qwen", "qwen/0.24.4-text")
+    box.program("pi", "exit 3\n")
+    cast = str(tmp_path / "a.cast")
+    before = runs.look()
+    for words, status in {
+        ("claude", *ASK, "--shim-vendor", "qwen", "--shim-record", cast): 0,
+        ("claude", *ASK, "--shim-vendor", "pi", "--shim-log", "debug"): 1,
+        ("claude", *ASK, "--shim-vendor", "mine"): 1,
+        ("claude", *ASK, "--shim-vendor", "nobody"): 1,
+        ("claude", "--version"): 0,
+        ("claude", "mcp", "list"): 0,
+        ("show", cast): 0,
+        ("export", cast, "--to", "html"): 0,
+        ("vendors",): 0,
+        ("explain", "--", "-p", "hi"): 0,
+        ("nothing",): 2,
+    }.items():
+        done = run_shim(words, env=box.environment(SHIM_VENDOR="qwen"), cwd=box.cwd)
+        assert done.status == status, (words, done)
+    assert differences(before, runs.look()) == {}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import threading, time; threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()",
+        "import subprocess; subprocess.Popen(['sleep', '0.01'])",
+        "import atexit; atexit.register(print, 'the end')",
+        "import tempfile; left = tempfile.TemporaryDirectory()",
+    ],
+)
+def test_process_that_cannot_be_restored_ends(runs: Runs, program: str) -> None:
+    before = runs.pid()
+    status, stdout, _ = runs.run(program)
+    assert (status, stdout) == (0, b"the end\n" if "atexit" in program else b"")
+    assert runs.pid() != before
+    with pytest.raises(ProcessLookupError):
+        os.kill(before, 0)
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "stderr"),
+    [
+        ("raise SystemExit", 0, ""),
+        ("raise SystemExit(7)", 7, ""),
+        ("raise SystemExit('no such thing')", 1, "no such thing\n"),
+        ("raise ValueError('wrong')", 1, "ValueError: wrong\n"),
+        ("raise KeyboardInterrupt", -signal.SIGINT, "KeyboardInterrupt\n"),
+        ("import os; os._exit(9)", 9, ""),
+        ("import os; os.kill(os.getpid(), 15)", -signal.SIGTERM, ""),
+        ("import os, sys; os.close(1); print('lost')", 120, ""),
+    ],
+)
+def test_run_ends_as_a_process_does(runs: Runs, program: str, status: int, stderr: str) -> None:
+    ended, stdout, said = runs.run(program)
+    assert (ended, stdout) == (status, b"")
+    assert said.endswith(stderr) and bool(said) == bool(stderr)
+    if "wrong" in stderr:
+        assert said.startswith("Traceback ")
+
+
+def test_run_reads_and_writes_more_than_a_pipe_holds(runs: Runs) -> None:
+    data = bytes(range(256)) * 20_000
+    copy = (
+        "import sys; data = sys.stdin.buffer.read(); sys.stdout.buffer.write(data); sys.stderr.write('x' * len(data))"
+    )
+    assert runs.run(copy, stdin=data) == (0, data, "x" * len(data))
+
+
+def test_run_need_not_read_its_stdin(runs: Runs) -> None:
+    before = runs.pid()
+    assert runs.run("print('done')", stdin=b"x" * 10_000_000) == (0, b"done\n", "")
+    assert runs.pid() == before
+
+
+def test_run_that_hangs_is_ended(runs: Runs) -> None:
+    before = runs.pid()
+    with runs.start("import signal; signal.pause()") as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=0.1)
+        assert process.poll() is None
+        process.kill()
+    assert (process.pid, process.returncode) == (before, -signal.SIGKILL)
+    assert runs.pid() != before
+
+
+def test_runs_at_the_same_time_have_processes_of_their_own(runs: Runs) -> None:
+    with runs.start("print(input())") as first:
+        assert runs.run("print('second')") == (0, b"second\n", "")
+        assert first.communicate(b"first\n", timeout=PATIENCE)[0] == b"first\n"
+
+
+def test_signal_that_comes_late_ends_no_later_run(runs: Runs) -> None:
+    before = runs.pid()
+    os.kill(before, signal.SIGKILL)
+    assert runs.pid() != before
+
+
+def test_turn_runs_in_a_worker_and_alone_where_it_is_asked_for(runs: Runs, box: Box) -> None:
+    box.program("pi", f"echo $PPID > {box.path}/parent\nexit 3\n")
+    before = runs.pid()
+    for reuse in (True, False):
+        run_shim(["claude", *ASK], env=box.environment(SHIM_VENDOR="pi"), cwd=box.cwd, reuse=reuse)
+        assert (int((box.path / "parent").read_text()) == before) == reuse
