@@ -14,6 +14,7 @@ import typer
 from box import PATIENCE, Box
 from forking import use_forked_hosts
 from hypothesis import HealthCheck, settings
+from memory_box import MemoryBox
 from suite_lock import SuiteBusyError, lock_path, take_suite_lock
 
 from shim import vendors
@@ -89,11 +90,32 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
+def real_box(tmp_path: Path) -> Iterator[Box]:
     """A place of its own, with a home, a state folder and a PATH."""
     place = Box(tmp_path)
     yield place
     place.close()
+
+
+@pytest.fixture
+def box(real_box: Box) -> Box:
+    """The same; a module of tests may replace it with `quick_box` or `memory_box`."""
+    return real_box
+
+
+@pytest.fixture
+def memory_box(tmp_path: Path) -> Iterator[MemoryBox]:
+    """Return a box whose programs and drop-in are in this process."""
+    place = MemoryBox(tmp_path)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def quick_box(request: pytest.FixtureRequest) -> Box:
+    """Return a box in memory. With `--full`, return one with real processes, to show that both are the same."""
+    place: Box = request.getfixturevalue("real_box" if sweeps.full else "memory_box")
+    return place
 
 
 @pytest.fixture
@@ -105,16 +127,16 @@ def real_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def inside(box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+def inside(real_box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
     """The same place for code that runs in this process: its environment, its working directory, our signals after."""
     for name in list(os.environ):
         if name.startswith(("SHIM_", "CLAUDE", "ANTHROPIC_", "XDG_")):
             monkeypatch.delenv(name)
-    for name, value in box.environment().items():
+    for name, value in real_box.environment().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(box.cwd)
+    monkeypatch.chdir(real_box.cwd)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    yield box
+    yield real_box
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

@@ -49,6 +49,11 @@ PROMPTED = (*OPENING, ["hear", '"session/prompt"'])
 
 
 @pytest.fixture
+def box(quick_box):
+    return quick_box
+
+
+@pytest.fixture
 def talk(box):
     """A conversation with an agent that does these steps behind its first prompt, or that is this program."""
 

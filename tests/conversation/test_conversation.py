@@ -60,8 +60,12 @@ def kinds(done):
 
 
 @pytest.fixture
-def converse(box):
-    """A conversation from its lines, to its end."""
+def box(quick_box):
+    return quick_box
+
+
+def converse_in(box):
+    """Return what runs a conversation in a box, from its lines to its end."""
 
     def run(child, *lines, flags=(), **environment):
         environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child} | environment
@@ -70,15 +74,36 @@ def converse(box):
     return run
 
 
-@pytest.fixture
-def talk(box):
-    """A conversation that is held line by line."""
+def talk_in(box):
+    """Return what starts a conversation in a box that is held line by line."""
 
     def start(child, *flags, **environment):
         environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child} | environment
         return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
 
     return start
+
+
+@pytest.fixture
+def converse(box):
+    return converse_in(box)
+
+
+@pytest.fixture
+def talk(box):
+    return talk_in(box)
+
+
+@pytest.fixture
+def real_converse(real_box):
+    """The same with real processes."""
+    return converse_in(real_box)
+
+
+@pytest.fixture
+def real_talk(real_box):
+    """The same with real processes and pipes."""
+    return talk_in(real_box)
 
 
 # -- messages ---------------------------------------------------------------------------------------------------
@@ -122,11 +147,11 @@ def test_an_end_of_stdin_without_a_message_says_nothing(box, converse):
     assert (done.status, done.stdout, done.stderr) == (0, b"", "")
 
 
-def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(box, talk):
+def test_an_end_of_stdin_in_the_middle_of_a_turn_lets_it_finish(real_box, real_talk):
     """P15"""
-    gate = box.gate()
-    child = box.fake(["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)])
-    with talk(child, "--include-partial-messages") as running:
+    gate = real_box.gate()
+    child = real_box.fake(["out", TALKING], ["wait", gate.path], ["out", ndjson(text("done."), END)])
+    with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
         running.process.stdin.close()
@@ -344,18 +369,18 @@ def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_befor
     assert not (box.path / "started").exists()
 
 
-def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(box, converse):
-    child = box.prints("standin", "acai/2026-04-text")
+def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(real_box, real_converse):
+    child = real_box.prints("standin", "acai/2026-04-text")
     changed = request("p", "set_permission_mode", mode="default")
     lines = request("i", "initialize"), changed, user("hi")
-    done = converse(child, *lines, flags=["--permission-mode=auto"], SHIM_VENDOR="acai")
+    done = real_converse(child, *lines, flags=["--permission-mode=auto"], SHIM_VENDOR="acai")
     assert (done.status, causes(done)) == (0, ["clean"])
     assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == ["default"]
 
 
-def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, talk):
-    child = box.prints("standin", "acai/2026-04-text")
-    with talk(child, "--permission-mode=auto", SHIM_VENDOR="acai") as running:
+def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(real_box, real_talk):
+    child = real_box.prints("standin", "acai/2026-04-text")
+    with real_talk(child, "--permission-mode=auto", SHIM_VENDOR="acai") as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(request("p", "set_permission_mode", mode="default"), user("two"))
@@ -384,14 +409,14 @@ def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
     assert kinds(silent) == ["init", "assistant", "result"]
 
 
-def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
+def test_the_states_around_one_message_of_the_command_line_are_said_too(real_box):
     """S18, as the real claude 2.1 says them for a text"""
     asked = ("-p", "one", "--output-format", "stream-json", "--verbose", "--include-partial-messages")
-    done = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=box.demo(), **EMIT)
+    done = real_box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=real_box.demo(), **EMIT)
     assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
     assert (done.lines[0]["state"], done.lines[-1]["state"]) == ("running", "idle")
     assert {line["session_id"] for line in done.lines if "session_id" in line} == {done.init["session_id"]}
-    silent = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=box.demo())
+    silent = real_box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=real_box.demo())
     assert len(silent.lines) == len(done.lines) - 2
 
 
@@ -475,11 +500,11 @@ def test_a_sigint_ends_the_turn_and_the_conversation(box, talk):
     assert done.result["subtype"] == "error_during_execution"
 
 
-def test_a_frontend_that_crashes_takes_a_silent_child_with_it(box, talk):
+def test_a_frontend_that_crashes_takes_a_silent_child_with_it(real_box, real_talk):
     """P18, P19"""
-    lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
-    with talk(child, "--include-partial-messages") as running:
+    lifeline = real_box.lifeline()
+    child = real_box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+    with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
         running.process.stdin.close()
@@ -491,11 +516,11 @@ def test_a_frontend_that_crashes_takes_a_silent_child_with_it(box, talk):
         assert running.status() == 0
 
 
-def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(box):
-    lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
+def test_a_one_shot_frontend_that_crashes_takes_a_silent_child_with_it(real_box):
+    lifeline = real_box.lifeline()
+    child = real_box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["hang"])
     flags = ("-p", "go", "--output-format", "stream-json", "--include-partial-messages")
-    with box.running(*flags, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
+    with real_box.running(*flags, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
         running.read_until(b"I am ")
         running.process.stdout.close()
         running.process.stdout = None
@@ -519,11 +544,11 @@ USING = ndjson(KNOWN, {"type": "call", "id": "c", "name": "Bash", "input": {"com
 
 
 @pytest.mark.parametrize("end", ["interrupt", "SIGTERM", "EOF", "crash"])
-def test_a_process_that_belongs_to_nobody_is_ended_too(box, talk, end):
+def test_a_process_that_belongs_to_nobody_is_ended_too(real_box, real_talk, end):
     """P18"""
-    lifeline = box.lifeline()
-    child = box.fake(["read"], ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"))], ["hang"])
-    with talk(child, "--include-partial-messages") as running:
+    lifeline = real_box.lifeline()
+    child = real_box.fake(["read"], ["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"))], ["hang"])
+    with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"done")
         if end == "interrupt":
@@ -541,37 +566,34 @@ def test_a_process_that_belongs_to_nobody_is_ended_too(box, talk, end):
         assert lifeline.gone()
 
 
-def test_what_a_finished_conversation_left_running_is_ended(box, converse):
-    lifeline = box.lifeline()
-    child = box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)])
-    assert converse(child, user("go")).status == 0
+def test_what_a_finished_conversation_left_running_is_ended(real_box, real_converse):
+    lifeline = real_box.lifeline()
+    child = real_box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)])
+    assert real_converse(child, user("go")).status == 0
     assert lifeline.gone()
 
 
-def test_one_message_may_leave_a_server_running(box):
-    lifeline = box.lifeline()
-    child = box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)])
-    assert box.claude("-p", "go", SHIM_VENDOR="demo", SHIM_BIN=child).status == 0
+def test_one_message_may_leave_a_server_running(real_box):
+    lifeline = real_box.lifeline()
+    child = real_box.fake(["out", USING], ["daemon", lifeline.path], ["out", ndjson(text("done"), END)])
+    assert real_box.claude("-p", "go", SHIM_VENDOR="demo", SHIM_BIN=child).status == 0
     os.kill(lifeline.wait_for("daemon"), 0)
 
 
-def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box):
+def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, talk):
     """P16"""
     child = box.fake(["ignore", "SIGTERM", "SIGINT"], ["hear", "initialize"], ["hear", "go"], ["out", QWEN], ["hang"])
-    environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+    with talk(child, SHIM_VENDOR="qwen") as running:
         running.say(user("go"))
         running.read_until(b'"type":"result"')
-        running.process.stdin.close()
-        running.process.stdin = None
-        assert running.status() == 0  # how long it may take is `test_process`'s: the slack here is the machine's
+        assert running.hang_up().status == 0  # `test_process` measures how long it may take
 
 
-def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(box, talk):
+def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_talk):
     """P18"""
-    lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["fill", 100_000_000])
-    with talk(child, "--include-partial-messages") as running:
+    lifeline = real_box.lifeline()
+    child = real_box.fake(["say", lifeline.path, "child"], ["out", TALKING], ["fill", 100_000_000])
+    with real_talk(child, "--include-partial-messages") as running:
         running.say(user("go"))
         running.read_until(b"I am ")
         running.signal(signal.SIGKILL)
@@ -596,13 +618,14 @@ def test_a_hook_that_forbids_a_call_of_a_vendor_that_never_asks_stops_the_turn(b
 
 
 @pytest.mark.parametrize("converses", [True, False], ids=["conversation", "one-message"])
-def test_a_silent_child_and_its_group_end_when_we_are_killed(box, converses):
+def test_a_silent_child_and_its_group_end_when_we_are_killed(real_box, converses):
     """P18: a vendor that waits for a tool reads and writes nothing."""
-    lifeline = box.lifeline()
-    child = box.fake(["spawn", lifeline.path, False], ["out", TALKING], ["hang"])
+    lifeline = real_box.lifeline()
+    child = real_box.fake(["spawn", lifeline.path, False], ["out", TALKING], ["hang"])
     flags = CONVERSE if converses else ("-p", "go", "--output-format", "stream-json")
+    flags = (*flags, "--include-partial-messages")
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
-    with box.running(*flags, "--include-partial-messages", stdin=subprocess.PIPE, environment=environment) as running:
+    with real_box.running(*flags, stdin=subprocess.PIPE, environment=environment) as running:
         if converses:
             running.say(user("go"))
         else:
@@ -613,9 +636,9 @@ def test_a_silent_child_and_its_group_end_when_we_are_killed(box, converses):
         assert lifeline.gone()
 
 
-def test_nothing_guards_a_child_that_has_ended(box, talk):
+def test_nothing_guards_a_child_that_has_ended(real_box, real_talk):
     """A number that was a child's may be another's by now."""
-    with talk(box.fake(["out", IDLE])) as running:
+    with real_talk(real_box.fake(["out", IDLE])) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(request("r", "mcp_status"))
@@ -691,10 +714,10 @@ def test_a_message_is_answered_in_the_mode_that_it_was_sent_in(box, converse):
     assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == ["default", "plan"]
 
 
-def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(box, talk):
+def test_a_sigint_before_the_child_of_a_message_ends_it_all_the_same(real_box, real_talk):
     """P17; a hook's line that nobody reads holds the message up."""
     hooks = {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
-    with talk(box.fake(["hang"])) as running:
+    with real_talk(real_box.fake(["hang"])) as running:
         running.say(request("i", "initialize", hooks=hooks), user("x" * 200_000))
         running.read_until(b'"hook_callback"', at_once=4096)
         running.signal(signal.SIGINT)

@@ -29,6 +29,11 @@ def context(text, **fields):
 
 
 @pytest.fixture
+def box(quick_box):
+    return quick_box
+
+
+@pytest.fixture
 def talk(box):
     def start(child, *flags, vendor="qwen", **environment):
         environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child} | environment

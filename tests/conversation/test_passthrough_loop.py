@@ -2,7 +2,6 @@
 
 import json
 import os
-import select
 import signal
 import subprocess
 
@@ -25,12 +24,36 @@ STOP = '{"type":"message_stop"}\n'
 
 
 @pytest.fixture
-def talk(box):
-    def start(child, *flags, **environment):
+def box(quick_box):
+    return quick_box
+
+
+def talk_in(box):
+    """Return what starts a conversation in a box."""
+
+    def start(child, *flags, stdout=None, **environment):
         environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": child} | environment
-        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+        options = {} if stdout is None else {"stdout": stdout}
+        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment, **options)
 
     return start
+
+
+@pytest.fixture
+def talk(box):
+    return talk_in(box)
+
+
+@pytest.fixture
+def real_talk(real_box):
+    """The same with real processes and pipes."""
+    return talk_in(real_box)
+
+
+@pytest.fixture
+def memory_talk(memory_box):
+    """The same in memory, where time can pass (`pass_time`)."""
+    return talk_in(memory_box)
 
 
 def test_both_directions_pass_byte_for_byte(box, talk):
@@ -137,9 +160,9 @@ def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
     assert done.status == 0
 
 
-def test_what_the_child_says_on_stderr_is_passed_on(box, talk):
-    child = box.program("claude-standin", "echo 'a word of warning' >&2; exec cat >/dev/null\n")
-    with talk(child) as running:
+def test_what_the_child_says_on_stderr_is_passed_on(real_box, real_talk):
+    child = real_box.program("claude-standin", "echo 'a word of warning' >&2; exec cat >/dev/null\n")
+    with real_talk(child) as running:
         assert "a word of warning" in running.hang_up().stderr
 
 
@@ -157,11 +180,11 @@ def test_a_pass_through_that_is_terminated_ends_its_child(box, talk):
     assert done.result["is_error"] is True
 
 
-def test_a_frontend_that_crashes_takes_the_child_with_it(box, talk):
+def test_a_frontend_that_crashes_takes_the_child_with_it(real_box, real_talk):
     """P18"""
-    lifeline = box.lifeline()
-    child = box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"])
-    with talk(child) as running:
+    lifeline = real_box.lifeline()
+    child = real_box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + ODD], ["hang"])
+    with real_talk(child) as running:
         running.say(user("one"))
         running.read_until(b"caf")
         running.process.stdin.close()
@@ -228,45 +251,43 @@ def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason)
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["answered", "taken back"])
-def test_one_question_less_is_no_reason_to_hurry_about_the_other(box, talk, cancelled):
-    box.settings("idle_timeout = 2\ntool_timeout = 2\n")
+def test_one_question_less_is_no_reason_to_hurry_about_the_other(memory_box, memory_talk, cancelled):
+    memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     asked = "".join(
         f'{{"type":"control_request","request_id":"{identity}","request":{{"subtype":"can_use_tool"}}}}\n'
         for identity in ("q1", "q2")
     )
     cancel = '{"type":"control_cancel_request","request_id":"q1"}\n'
     first = ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
-    there = box.lifeline()
-    child = box.fake(
+    there = memory_box.lifeline()
+    child = memory_box.fake(
         ["say", there.path, "child"], ["hear", "one"], ["out", first], ["hear", '"q2"'], ["out", TURN], ["leave", 0]
     )
-    with talk(child) as running:
+    with memory_talk(child) as running:
         there.wait_for("child")
         running.say(user("one"))
         running.read_until(b'"q2"')
         if not cancelled:
             running.say({"type": "control_response", "response": {"request_id": "q1"}})
-        with pytest.raises(subprocess.TimeoutExpired):
-            running.process.wait(timeout=2.5)
+        running.pass_time(1000)
         running.say({"type": "control_response", "response": {"request_id": "q2"}})
         done = running.hang_up()
     assert {line["is_error"] for line in done.lines if line["type"] == "result"} == {False}
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["between two turns", "while a person is asked"])
-def test_a_silence_that_nobody_waits_in_does_not_end(box, talk, asked):
-    box.settings("idle_timeout = 2\ntool_timeout = 2\n")
+def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, asked):
+    memory_box.settings("idle_timeout = 2\ntool_timeout = 2\n")
     question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
     first = ndjson(INIT, CALLING) + question if asked else TURN
     mark = "control_response" if asked else "two"
-    there = box.lifeline()
+    there = memory_box.lifeline()
     steps = [["say", there.path, "child"], ["hear", "one"], ["out", first], ["hear", mark], ["out", TURN], ["leave", 0]]
-    with talk(box.fake(*steps)) as running:
+    with memory_talk(memory_box.fake(*steps)) as running:
         there.wait_for("child")
         running.say(user("one"))
         running.read_until(b'"control_request"' if asked else b'"type": "result"')
-        with pytest.raises(subprocess.TimeoutExpired):
-            running.process.wait(timeout=2.5)
+        running.pass_time(1000)
         running.say({"type": "control_response", "response": {"request_id": "q"}} if asked else user("two"))
         done = running.hang_up()
     assert done.status == 0
@@ -274,7 +295,7 @@ def test_a_silence_that_nobody_waits_in_does_not_end(box, talk, asked):
 
 
 @pytest.mark.parametrize("name", ["read", "hear"])
-def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(box, inside, capfd, monkeypatch, name):
+def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(real_box, inside, capfd, monkeypatch, name):
     from shim.commands.claude import dropin
     from shim.core.vendor.translation import Translation
     from shim.process.child import Child
@@ -282,10 +303,12 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(box, inside, ca
     def bug(*_):
         raise ZeroDivisionError("a bug of ours")
 
-    lifeline = box.lifeline()
+    lifeline = real_box.lifeline()
     monkeypatch.setattr(*((Translation, "read") if name == "read" else (Child, "say")), bug)
     monkeypatch.setenv("SHIM_VENDOR", "claude")
-    monkeypatch.setenv("SHIM_BIN", box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", TURN], ["hang"]))
+    monkeypatch.setenv(
+        "SHIM_BIN", real_box.fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", TURN], ["hang"])
+    )
     reader, writer = os.pipe()
     saved = os.dup(0)
     try:
@@ -360,35 +383,34 @@ def test_a_message_that_a_child_leaves_without_a_word_gets_an_error(box, talk):
     assert (done.cause, done.status) == ("truncated", 1)
 
 
-def test_an_unknown_kind_of_line_passes_once_something_was_asked(box, talk):
+def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_talk):
     """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
     new = ndjson({"type": "unheard-of", "x": 1})
-    lifeline = box.lifeline()
+    lifeline = real_box.lifeline()
     steps = [["out", new], ["drained"], ["say", lifeline.path, "read"], ["hear", "initialize"], ["out", ndjson(ANSWER)]]
-    with talk(box.fake(*steps, ["hear", "one"], ["out", new + TURN])) as running:
+    with real_talk(real_box.fake(*steps, ["hear", "one"], ["out", new + TURN])) as running:
         lifeline.wait_for("read")
         running.say('{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}', user("one"))
         done = running.hang_up()
     assert done.stdout.decode() == ndjson(ANSWER) + new + TURN
 
 
-def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(box, talk):
-    lifeline = box.lifeline()
-    box.settings("end_grace = 0.1\n")
+def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(memory_box, memory_talk):
+    lifeline = memory_box.lifeline()
+    memory_box.settings("end_grace = 0.1\n")
     many = ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])  # more than two pipes hold
     steps = [["say", lifeline.path, "child"], ["hear", "one"], ["out", ndjson(INIT) + many + ndjson(RESULT)]]
-    with talk(box.fake(*steps)) as running:
+    with memory_talk(memory_box.fake(*steps), stdout=subprocess.PIPE) as running:
         running.say(user("one"))
-        running.process.stdin.close()
-        running.process.stdin = None
-        assert lifeline.never_or_gone()
-        assert not select.select([running.process.stderr], [], [], 0.5)[0]
+        running.close_stdin()
+        assert lifeline.gone()
+        running.pass_time(1000)
         done = running.finish()
     assert done.stdout.decode() == ndjson(INIT) + many + ndjson(RESULT)
 
 
-def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(box, talk):
-    with talk(box.fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])) as running:
+def test_a_flood_on_stderr_that_nobody_reads_does_not_hold_the_answer(real_box, real_talk):
+    with real_talk(real_box.fake(["fill", 8_000_000, 2], ["hear", "one"], ["out", TURN])) as running:
         running.say(user("one"))
         running.read_until(b'"type": "result"')  # its stderr is a pipe, full long since
         done = running.hang_up()

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 from box import ndjson
 
+from shim.channels import prompt
 from shim.core.claude.permissions import STOPPED, UNANSWERED
 from tests.conversation.test_conversation import CONVERSE, U, causes, responses, results, user
 from tests.conversation.test_conversation import request as control
@@ -91,12 +92,29 @@ TURN = ["out", ndjson(INIT, says("Hello."), result("Hello."))]
 
 
 @pytest.fixture
-def talk(box):
+def box(quick_box):
+    return quick_box
+
+
+def talk_in(box):
+    """Return what starts a conversation in a box."""
+
     def start(child, *flags, **environment):
         environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child} | environment
         return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
 
     return start
+
+
+@pytest.fixture
+def talk(box):
+    return talk_in(box)
+
+
+@pytest.fixture
+def real_talk(real_box):
+    """The same with real processes and pipes."""
+    return talk_in(real_box)
 
 
 def question(running):
@@ -663,15 +681,15 @@ def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed(box, talk):
     assert done.result["shim"]["repairs"]["doubtful_event"] == 1
 
 
-def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(box, talk):
+def test_a_stderr_that_others_hold_is_let_go_of_with_its_child(real_box, real_talk):
     """The next child's pipes get the numbers of the last one's: nobody may still wait for them."""
-    lifeline = box.lifeline()
+    lifeline = real_box.lifeline()
     count = 4
     plans = []
     for number in range(count):
         answer = ndjson(INIT, says("Hello."), result(f"{number}"))
         plans.append([HELLO, ["hear", "go"], ["spawn", lifeline.path, True], ["out", answer], ["leave", 0]])
-    with talk(box.fakes(*plans)) as running:
+    with real_talk(real_box.fakes(*plans)) as running:
         running.say(*(user("go") for _ in range(count)))
         done = running.hang_up()
     assert done.stderr == ""
@@ -718,7 +736,8 @@ def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_question_that_the_output_has_no_place_for_is_denied(box, form):
+def test_a_question_that_the_output_has_no_place_for_is_denied(box, form, monkeypatch):
+    monkeypatch.setattr(prompt, "SILENT_SECONDS", 0.05)  # this stdin stays silent
     child = box.fake(
         HELLO,
         ["hear", "go on"],
@@ -901,10 +920,10 @@ def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box,
     assert b"Worked." not in done.stdout
 
 
-def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(box, talk):
+def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(real_box, real_talk):
     """C6: the first result is still on its way when it is heard."""
-    long, said = "x" * 90_000, box.lifeline()
-    child = box.fake(
+    long, said = "x" * 90_000, real_box.lifeline()
+    child = real_box.fake(
         HELLO,
         ["hear", "one"],
         ["out", ndjson(INIT, says(long), result(long))],
@@ -913,7 +932,7 @@ def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(box, t
         TURN,
         ["hear", "never"],
     )
-    with talk(child) as running:
+    with real_talk(child) as running:
         running.say(user("one"), user("two", uuid=U))
         said.wait_for("said")
         running.read_until(b'"type":"result"', at_once=4096)
