@@ -14,7 +14,7 @@ a prompt begins with a dash or an @, is a megabyte, has NUL
     test_threats.py::test_a_prompt_of_a_megabyte_arrives
     test_threats.py::test_a_prompt_with_nul_is_refused_with_a_sentence
     test_threats.py::test_a_system_prompt_with_nul_is_an_error_and_no_crash
-    test_spawn_error.py::test_a_prompt_of_three_megabytes_reaches_every_vendor
+    test_spawn_error.py::test_a_prompt_that_is_longer_than_an_argument_may_be_reaches_every_vendor
     test_spawn_error.py::test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size
 a recording that is played is trusted, or chosen by somebody else
     test_replay.py::test_neither_a_model_nor_the_settings_nor_an_installed_file_names_a_recording

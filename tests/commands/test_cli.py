@@ -477,7 +477,7 @@ def test_run_without_a_vendor_says_how_to_choose_one(box):
 REMOVED = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
 
 
-@pytest.mark.parametrize("words", [("doctor",), ("vendors",), ("run", "hi"), ("claude", "-p", "hi")])
+@pytest.mark.parametrize("words", [("doctor",), ("claude", "-p", "hi")])
 def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
     """The error must not name stdout."""
     command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *words]
@@ -486,6 +486,21 @@ def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
     assert done.returncode == 1
     assert "the working directory does not exist any more" in done.stderr + done.stdout
     assert "output cannot be written" not in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("vendors",), ("run", "hi")])
+def test_in_a_folder_that_was_removed_each_command_names_it(inside, shim, monkeypatch, words):
+    """In this process; the error of `doctor` is the same code."""
+    monkeypatch.setenv("SHIM_VENDOR", "demo")
+    monkeypatch.setenv("SHIM_BIN", inside.fake(["out", ANSWER]))
+    gone = inside.cwd / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    status, printed, complaint = shim(*words)
+    assert status == 1
+    assert "the working directory does not exist any more" in complaint + printed.decode()
+    assert "output cannot be written" not in complaint
 
 
 def test_the_error_says_why_a_state_folder_cannot_be_created(box):

@@ -174,9 +174,7 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["out", ANSWER])}
-    options = {"stdout": writer if kind == "gone" else full}
-    if kind == "closed":
-        options["preexec_fn"] = lambda: os.close(1)
+    options = {"closed": [1]} if kind == "closed" else {"stdout": writer if kind == "gone" else full}
     try:
         with box.running(*words, environment=environment, **options) as running:
             status, complaint = running.status(), running.process.stderr.read().decode()
@@ -426,14 +424,14 @@ def test_a_state_folder_that_cannot_be_used_costs_the_state_and_never_the_turn(b
 
 
 def test_a_conversation_whose_stdin_was_never_open_ends_at_once(box):
-    with box.running(*CONVERSE, environment={"SHIM_VENDOR": "demo"}, preexec_fn=lambda: os.close(0)) as running:
+    with box.running(*CONVERSE, environment={"SHIM_VENDOR": "demo"}, closed=[0]) as running:
         done = running.finish()
     assert (done.status, done.stdout, done.stderr) == (0, b"", "")
 
 
 def test_a_prompt_does_not_need_a_stdin(box):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.fake(["read"], ["out", ANSWER])}
-    with box.running(*ASK, environment=environment, preexec_fn=lambda: os.close(0)) as running:
+    with box.running(*ASK, environment=environment, closed=[0]) as running:
         assert running.finish().result["result"] == "Hello."
 
 
@@ -463,7 +461,7 @@ def test_a_stdin_that_is_a_socket_is_read_like_a_pipe(box):
 
 def test_many_turns_leave_nothing_behind():
     """In a process of its own, which becomes the parent of whatever a run leaves; `make bench` takes 500 turns."""
-    command = [sys.executable, str(ROOT / "tests" / "bench" / "bench_ends.py"), "--only", "left", "--turns", "12"]
+    command = [sys.executable, str(ROOT / "tests" / "bench" / "bench_ends.py"), "--only", "left", "--turns", "10"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 ok, 0 short" in done.stdout

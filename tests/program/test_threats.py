@@ -300,7 +300,7 @@ def test_a_warning_that_nobody_reads_is_no_second_result(box):
     box.state.mkdir(parents=True)
     box.state.chmod(0o755)
     environment = {"SHIM_VENDOR": "cake", "SHIM_BIN": box.prints("cake", "cake/2026-07-text")}
-    with box.running(*ASK, environment=environment, preexec_fn=lambda: os.close(2)) as dropin:
+    with box.running(*ASK, environment=environment, closed=[2]) as dropin:
         done = dropin.finish()
     check_turns(done.stdout, False)
     assert done.status == 0

@@ -14,9 +14,6 @@ FLAGS = {"--nest": "nest", "--brain": "brain", "--care": "care", "--quiet": None
 
 def main() -> int:
     """Fly once."""
-    if sys.argv[1:] == ["--version"]:
-        sys.stdout.write("heron 3.1\n")
-        return 0
     given, prompt = read_arguments(sys.argv[2:])
     if log := os.environ.get("HERON_LOG"):
         with open(log, "a", encoding="utf-8") as file:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from box import ANSWER, END, PATIENCE, SHIM, START, ndjson, text
+from box import ANSWER, END, PATIENCE, SHIM, START, ndjson, start_shim, text
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
@@ -92,10 +92,8 @@ def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(box
 def test_a_reader_that_has_seen_enough_ends_the_turn(box):
     lifeline = box.lifeline()
     child = box.fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
-    command = [*SHIM, "run", "-v", "demo", "hi"]
-    with subprocess.Popen(
-        command, env=box.environment(SHIM_BIN=child), cwd=box.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    ) as process:
+    options = {"cwd": box.cwd, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    with start_shim(["run", "-v", "demo", "hi"], env=box.environment(SHIM_BIN=child), **options) as process:
         assert process.stdout.readline() == b"> hi\n"
         process.stdout.close()
         assert process.wait(PATIENCE) == 0
