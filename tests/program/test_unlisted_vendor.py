@@ -11,7 +11,7 @@ import subprocess
 import tomllib
 
 import pytest
-from box import PATIENCE, STREAM, Done, stand_in
+from box import PATIENCE, STREAM, Box, Done, stand_in
 from flat import check_flat, short
 from support import ROOT, brief, check_turns
 
@@ -22,20 +22,32 @@ ALONE = ("-I", "-c", "…")  # behind the Python in the installed file: our own 
 U = "11111111-2222-4333-8444-555555555555"
 
 
-class Heron:
-    """A box with the stand-in, its profile, and the drop-in that `shim install` wrote for it."""
+def install_heron(box):
+    tell_version = 'if [ "$*" = --version ]; then echo heron 3.1; exit; fi\n'
+    box.program("heron", f'{tell_version}exec {" ".join(stand_in("heron"))} "$@"\n')
+    folder = box.config.parent / "vendors"
+    folder.mkdir(parents=True)
+    shutil.copy(PROFILES / "heron.toml", folder)
+    done = box.shim("install", "--vendor", "heron", "--to", str(box.path / "drop-in"))
+    assert done.status == 0, done.stderr
+    assert "asks nobody" in done.stdout.decode() + done.stderr
 
-    def __init__(self, box):
+
+@pytest.fixture(scope="module")
+def nest(tmp_path_factory):
+    """A box with the stand-in, its profile, and the drop-in that `shim install` wrote for it."""
+    box = Box(tmp_path_factory.mktemp("nest"))
+    install_heron(box)
+    yield box
+    box.close()
+
+
+class Heron:
+    """The drop-in in that box, and a log of its own of what the stand-in was started with."""
+
+    def __init__(self, box, log):
         self.box = box
-        self.log = box.path / "heron.log"
-        tell_version = 'if [ "$*" = --version ]; then echo heron 3.1; exit; fi\n'
-        box.program("heron", f'{tell_version}exec {" ".join(stand_in("heron"))} "$@"\n')
-        folder = box.config.parent / "vendors"
-        folder.mkdir(parents=True)
-        shutil.copy(PROFILES / "heron.toml", folder)
-        done = box.shim("install", "--vendor", "heron", "--to", str(box.path / "drop-in"))
-        assert done.status == 0, done.stderr
-        assert "asks nobody" in done.stdout.decode() + done.stderr
+        self.log = log
 
     def claude(self, *words, input_=b"", **environment):
         """The installed `claude`, to its end."""
@@ -57,8 +69,8 @@ class Heron:
 
 
 @pytest.fixture
-def heron(box):
-    return Heron(box)
+def heron(nest, tmp_path):
+    return Heron(nest, tmp_path / "heron.log")
 
 
 LOOKED = [

@@ -5,6 +5,7 @@ A call stands there as "VERDICT: TOOL ARGUMENT", or "VERDICT (OURS): TOOL ARGUME
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import tomllib
@@ -106,6 +107,7 @@ class Case:
         )
 
 
+@functools.cache
 def cases() -> list[Case]:
     return [Case(**given | _lists(given)) for given in tomllib.loads(CASES.read_text())["case"]]
 

@@ -7,6 +7,7 @@ contains the calls that took effect. `tests/e2e/test_permissions.py` tests the r
 from __future__ import annotations
 
 import fnmatch
+import functools
 import io
 import json
 import os
@@ -195,11 +196,9 @@ class Codex(StandIn):
             return False
         if "hooks.PreToolUse" not in settings:
             return not sandboxed
-        (matcher,) = tomllib.loads(f"hook = {settings['hooks.PreToolUse']}")["hook"]
-        (hook,) = matcher["hooks"]
         tool, given = self._in_its_words(call)
         event = {"hook_event_name": "PreToolUse", "cwd": self.cwd, "tool_name": tool, "tool_input": given}
-        status, _ = run_hook(hook["command"], event)
+        status, _ = run_hook(_hook_of(settings["hooks.PreToolUse"]), event)
         return status == 0
 
     def _in_its_words(self, call: Call) -> tuple[str, dict[str, str]]:
@@ -351,7 +350,7 @@ def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
     The vendor gives `line` to a shell. The shell line that our launch code wraps around the hook turns every failure
     into a refusal; so does this function.
     """
-    words = shlex.split(line)
+    words = _words_of(line)
     arguments = words[words.index("shim.conversation.tool_hook") :]
     printed = io.StringIO()
     stdin = io.TextIOWrapper(io.BytesIO(dump(event)))
@@ -365,6 +364,19 @@ def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
         finally:
             signal.alarm(0)
     return status, printed.getvalue()
+
+
+@functools.cache
+def _words_of(line: str) -> list[str]:
+    return shlex.split(line)
+
+
+@functools.cache
+def _hook_of(setting: str) -> str:
+    """Return the command of a hook in codex's settings."""
+    (matcher,) = tomllib.loads(f"hook = {setting}")["hook"]
+    (hook,) = matcher["hooks"]
+    return str(hook["command"])
 
 
 def target_of(line: str) -> str:
