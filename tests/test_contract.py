@@ -83,7 +83,7 @@ P19 SHOULD
     test_conversation.py::test_a_frontend_that_crashes_takes_a_silent_child_with_it
     test_message_loop.py::test_a_reader_that_closes_our_stdout_ends_the_child
 P20 SHOULD
-    test_dropin.py::test_a_silent_open_stdin_is_waited_for_three_seconds_beside_a_prompt
+    test_dropin.py::test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end
 P21 MAY
     test_dropin.py::test_a_turn_of_every_vendor_is_a_turn_of_claude
 # 2. the stream

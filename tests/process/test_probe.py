@@ -69,7 +69,7 @@ def test_help_on_stderr_counts(probe):
 
 
 def test_a_program_that_does_not_answer_is_ended_with_its_group_and_knows_no_flag(box, probe, monkeypatch):
-    monkeypatch.setattr(probes, "PROBE_SECONDS", 1)
+    monkeypatch.setattr(probes, "PROBE_SECONDS", 0.3)
     lifeline = box.lifeline()
     fake = box.fake(["spawn", lifeline.path, False], ["say", lifeline.path, "child"], ["hang"])
     assert not Probe([fake], box.environment(), box.environment()).knows("--anything")

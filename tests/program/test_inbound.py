@@ -8,6 +8,7 @@ from bench_inbound import LINES
 from box import ASK, END, START, ndjson, text
 from support import check_turns
 
+from shim.conversation.drivers import open_translation
 from tests.conversation.test_conversation import CONVERSE, user
 from tests.conversation.test_passthrough_loop import INIT, ODD, RESULT
 from tests.conversation.test_two_way import HELLO, result, says
@@ -41,11 +42,12 @@ def test_a_line_below_the_limit_is_not_skipped(limited):
     assert (done.result["result"], long_line(done)) == (words, None)
 
 
-def test_the_account_shows_how_a_line_began_that_was_skipped(limited):
+def test_the_account_shows_how_a_line_began_that_was_skipped(limited, shim, monkeypatch):
+    monkeypatch.setattr(open_translation, "INBOUND_BYTES", LIMIT)  # `translate` reads no settings
     path = limited.path / "stream"
-    path.write_text(ndjson(START, text("Hello."), END) + "x" * 70_000_000, encoding="utf-8")
-    done = limited.shim("translate", "demo", str(path), "--account")
-    (entry,) = json.loads(done.stderr)["repairs"].values()
+    path.write_text(ndjson(START, text("Hello."), END) + "x" * 3 * LIMIT, encoding="utf-8")
+    _, _, complaint = shim("translate", "demo", str(path), "--account")
+    (entry,) = json.loads(complaint)["repairs"].values()
     assert entry == {"count": 1, "first": "x" * 200}
 
 
@@ -112,12 +114,12 @@ def test_one_large_line_is_whole_in_lines_that_are_short(box, name):
         assert sum(len(block.get("text", "")) for block in blocks) == 1_000_000
 
 
-def test_a_text_of_twenty_megabytes_is_whole(box):
+def test_a_text_of_five_megabytes_is_whole(box):
     """Torture: pi-huge-20mb-line."""
     path = box.path / "stream"
     with path.open("wb") as file:
-        file.writelines(LINES["pi"](20))
+        file.writelines(LINES["pi"](5))
     done = box.claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.program("fake", f"exec cat {path}\n"))
     blocks = [line["message"]["content"][0] for line in done.lines if line["type"] == "assistant"]
-    assert sum(len(block["text"]) for block in blocks) == 20_000_000
+    assert sum(len(block["text"]) for block in blocks) == 5_000_000
     assert (done.status, done.result["shim"]["repairs"]) == (0, {})

@@ -357,6 +357,7 @@ def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(io.StringIO()):
         patch.setattr(sys, "argv", arguments)
         patch.setattr(sys, "stdin", stdin)
+        patch.setattr(tool_hook, "reset_inherited_signals", lambda: None)  # it is for a process of its own
         try:
             status = tool_hook.main()
         except Exception:

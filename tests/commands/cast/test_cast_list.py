@@ -5,6 +5,7 @@ import os
 import re
 
 import pytest
+import sweeps
 from box import run_shim
 from casting import HEADER, cast_of, cast_of_case
 from exporting import SECRETS, answer, assistant, init, result, session
@@ -218,7 +219,10 @@ WHERE = (("list",), ("list", "--json"), ("stats",), ("stats", "--json"), ("stats
 
 @pytest.mark.parametrize("words", WHERE, ids=" ".join)
 def test_a_secret_in_a_name_is_in_no_list_and_no_statistic(shim, casts, words):
-    for secrets in (SECRETS[at : at + 5] for at in range(0, len(SECRETS), 5)):  # few enough that no table is cut
+    groups = [SECRETS[at : at + 5] for at in range(0, len(SECRETS), 5)]  # few enough that no table is cut
+    if not sweeps.full:
+        groups = groups[WHERE.index(words) % 2 :: 2]
+    for secrets in groups:
         folder = casts(**{f"cast{number}": named_by(secret) for number, secret in enumerate(secrets)})
         status, said, _ = shim("cast", *words, folder)
         assert status == 0 and [secret for secret in secrets if secret in said.decode()] == []

@@ -5,10 +5,11 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
-from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, TELL_VERSION
+from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, TELL_VERSION, Running
 from support import TERMINATOR, check_turns, result_of
 
 from shim.commands.turn import demo_child
@@ -394,12 +395,24 @@ def test_the_prompt_may_come_from_stdin_alone(box, demo):
     assert box.record()["stdin"] == "grüße"
 
 
-def test_a_silent_open_stdin_is_waited_for_three_seconds_beside_a_prompt(box, demo):
-    """P20"""
-    with box.running("-p", "hi", stdin=subprocess.PIPE, environment=demo) as dropin:
-        dropin.process.stdout.read()  # to its end, with stdin still open
+LESS_PATIENT = """
+from shim.channels import prompt
+from shim.__main__ import main
+assert prompt.SILENT_SECONDS == 3
+prompt.SILENT_SECONDS = 0.1
+main()
+"""
+
+
+def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box, demo):
+    """P20; that three seconds are waited for, `test_prompt` says."""
+    command = [sys.executable, "-P", "-c", LESS_PATIENT, "claude", "-p", "hi"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=box.environment(**demo), cwd=box.cwd, **pipes) as process:
+        dropin = Running(process)
+        process.stdout.read()  # to its end, with stdin still open
         assert dropin.status() == 0
-        assert dropin.process.stderr.read().startswith(b"Warning: no stdin data received in 3s, proceeding without it.")
+        assert process.stderr.read().startswith(b"Warning: no stdin data received in 3s, proceeding without it.")
     assert box.record()["stdin"] == "hi"
 
 
