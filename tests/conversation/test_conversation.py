@@ -369,18 +369,18 @@ def test_a_mode_that_the_vendor_lacks_is_refused_by_the_first_turn_and_not_befor
     assert not (box.path / "started").exists()
 
 
-def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(real_box, real_converse):
-    child = real_box.prints("standin", "acai/2026-04-text")
+def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(box, converse):
+    child = box.prints("standin", "acai/2026-04-text")
     changed = request("p", "set_permission_mode", mode="default")
     lines = request("i", "initialize"), changed, user("hi")
-    done = real_converse(child, *lines, flags=["--permission-mode=auto"], SHIM_VENDOR="acai")
+    done = converse(child, *lines, flags=["--permission-mode=auto"], SHIM_VENDOR="acai")
     assert (done.status, causes(done)) == (0, ["clean"])
     assert [line["permissionMode"] for line in done.lines if line.get("subtype") == "init"] == ["default"]
 
 
-def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(real_box, real_talk):
-    child = real_box.prints("standin", "acai/2026-04-text")
-    with real_talk(child, "--permission-mode=auto", SHIM_VENDOR="acai") as running:
+def test_a_mode_that_the_vendor_lacks_can_be_replaced_after_it_was_refused(box, talk):
+    child = box.prints("standin", "acai/2026-04-text")
+    with talk(child, "--permission-mode=auto", SHIM_VENDOR="acai") as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(request("p", "set_permission_mode", mode="default"), user("two"))
@@ -409,14 +409,15 @@ def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
     assert kinds(silent) == ["init", "assistant", "result"]
 
 
-def test_the_states_around_one_message_of_the_command_line_are_said_too(real_box):
+def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
     """S18, as the real claude 2.1 says them for a text"""
     asked = ("-p", "one", "--output-format", "stream-json", "--verbose", "--include-partial-messages")
-    done = real_box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=real_box.demo(), **EMIT)
+    child = box.fake(["read"], ["out", IDLE])
+    done = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child, **EMIT)
     assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
     assert (done.lines[0]["state"], done.lines[-1]["state"]) == ("running", "idle")
     assert {line["session_id"] for line in done.lines if "session_id" in line} == {done.init["session_id"]}
-    silent = real_box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=real_box.demo())
+    silent = box.claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert len(silent.lines) == len(done.lines) - 2
 
 

@@ -21,6 +21,11 @@ PI = ndjson(
 )  # fmt: skip
 
 
+@pytest.fixture
+def box(quick_box):
+    return quick_box
+
+
 def asked(box, vendor, *words, out=PI, settings=""):
     """What a vendor was started with, and the init line."""
     box.settings(settings)

@@ -4,13 +4,19 @@ import json
 import subprocess
 
 import pytest
-from box import ANSWER, PATIENCE
+from box import ANSWER
 
+from shim.channels import prompt
 from tests.commands.claude.test_yume_cli import start
 from tests.conversation.test_two_way import HELLO, TURN, told
 
 LOG = b"LINE 1\nLINE 2\n"
 EXPLAINED = "explain\nLINE 1\nLINE 2\n"
+
+
+@pytest.fixture
+def box(quick_box):
+    return quick_box
 
 
 def one_shot(box):
@@ -58,18 +64,19 @@ def test_answers_of_a_frontend_that_sees_the_questions_still_come_through_stdin(
     assert prompts(box) == ["explain"]
 
 
-def test_a_silent_open_pipe_does_not_hang_the_turn(box):
+def test_a_silent_open_pipe_does_not_hang_the_turn(box, monkeypatch):
+    monkeypatch.setattr(prompt, "SILENT_SECONDS", 0.05)  # this stdin stays silent
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
     with box.running("-p", "explain", "--output-format", "json", stdin=subprocess.PIPE, environment=environment) as it:
-        assert json.loads(it.process.stdout.readline())["result"] == "Hello."
-        assert it.process.wait(PATIENCE) == 0
+        assert json.loads(it.read_on())["result"] == "Hello."
+        assert it.status() == 0
     assert prompts(box) == ["explain"]
 
 
-def test_yumes_dialect_runs_the_same_child_for_a_prompt_on_stdin_under_a_rule(box):
-    box.settings('[tools]\ndeny = ["Bash(rm:*)"]\n')
-    done = start(box, "--provider", "qwen", child=two_way(box), stdin=b"go\n")
+def test_yumes_dialect_runs_the_same_child_for_a_prompt_on_stdin_under_a_rule(real_box):
+    real_box.settings('[tools]\ndeny = ["Bash(rm:*)"]\n')
+    done = start(real_box, "--provider", "qwen", child=two_way(real_box), stdin=b"go\n")
     assert done.status == 0, done.stderr
-    assert prompts(box) == ["go"]
-    arguments = box.record()["arguments"]
+    assert prompts(real_box) == ["go"]
+    arguments = real_box.record()["arguments"]
     assert "--input-format" in arguments

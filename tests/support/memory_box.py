@@ -34,7 +34,7 @@ import anyio
 import pytest
 from box import PATIENCE, VERSION_LINES, Box, Done
 from planned_child import MemoryChild, Plan, PlannedProgram
-from support import Line
+from support import ROOT, Line
 
 from shim import vendors
 from shim.channels import early_signals
@@ -348,6 +348,9 @@ class MemoryBox(Box):
         path = self.program(name or f"fake{self._count}", "echo 'this program is in memory' >&2; exit 1\n")
         self._plans[path] = list(plans)
         return path
+
+    def prints(self, name: str, case: str) -> str:
+        return self.fake(["cat", str(ROOT / "fixtures" / case / "vendor.ndjson")], name=name)
 
     def gate(self) -> Any:
         self._count += 1

@@ -50,12 +50,29 @@ def shows(text, status="success", identity="call_tool-1"):
 
 
 @pytest.fixture
-def talk(box):
+def box(quick_box):
+    return quick_box
+
+
+def talk_in(box):
+    """Return what starts a conversation in a box."""
+
     def start(child, *flags, **environment):
         environment = {"SHIM_VENDOR": "qwen-rfc", "SHIM_BIN": child} | environment
         return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
 
     return start
+
+
+@pytest.fixture
+def talk(box):
+    return talk_in(box)
+
+
+@pytest.fixture
+def real_talk(real_box):
+    """The same with real processes."""
+    return talk_in(real_box)
 
 
 def texts(done):
@@ -314,19 +331,24 @@ def test_one_message_is_asked_and_answered_by_one_process(box):
     assert request["input"] == {"origin": "user", "parts": [{"type": "text", "text": "hi"}], "command": None}
 
 
-def test_the_list_of_vendors_says_that_no_released_program_speaks_it(box):
-    box.program("qwen", "echo 0.24.4\n")
-    rows = {row["name"]: row for row in json.loads(box.shim("vendors", "--json", environment=box.environment()).stdout)}
+def test_the_list_of_vendors_says_that_no_released_program_speaks_it(real_box):
+    real_box.program("qwen", "echo 0.24.4\n")
+    rows = {
+        row["name"]: row
+        for row in json.loads(real_box.shim("vendors", "--json", environment=real_box.environment()).stdout)
+    }
     assert rows["qwen-rfc"]["program"] is None and rows["qwen"]["program"]
     assert "no released program speaks it" in rows["qwen-rfc"]["note"]
     assert not rows["qwen"]["note"]
-    assert b"no released program speaks it" in box.shim("vendors", "--all", environment=box.environment()).stdout
+    assert (
+        b"no released program speaks it" in real_box.shim("vendors", "--all", environment=real_box.environment()).stdout
+    )
 
 
-def test_a_recorded_conversation_is_played_again(box, talk):
+def test_a_recorded_conversation_is_played_again(real_box, real_talk):
     """Its messages have no type, and questions for a sign of life are asked by the clock: nothing waits for one."""
-    cast = str(box.path / "talk.cast")
-    recorded = box.fake(
+    cast = str(real_box.path / "talk.cast")
+    recorded = real_box.fake(
         ["hear", "one"],
         ["out", ndjson(HELLO, calls(), asks())],
         ["hear", "control_response"],
@@ -336,9 +358,9 @@ def test_a_recorded_conversation_is_played_again(box, talk):
         ["out", ndjson(says("Second."), FINISHED)],
         ["hear", "never"],
     )
-    box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
+    real_box.settings("[vendors.qwen-rfc.timeouts]\nheartbeat = 3\n")
     for environment in ({"SHIM_RECORD": cast}, {"SHIM_VENDOR": f"replay:{cast}"}):
-        with talk(recorded, *ASKING, **environment) as running:
+        with real_talk(recorded, *ASKING, **environment) as running:
             running.say(user("one"))
             asked = question(running)
             running.say(answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]))

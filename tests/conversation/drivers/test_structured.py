@@ -18,6 +18,11 @@ GOOD = '{"answer": "42",\n "n": 7}'
 VALUE = {"answer": "42", "n": 7}
 
 
+@pytest.fixture
+def box(quick_box):
+    return quick_box
+
+
 # -- reading an answer ---------------------------------------------------------------------------------------------
 
 

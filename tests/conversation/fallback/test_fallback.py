@@ -4,13 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
-from box import ASK, Done, ndjson, stand_in
+from box import ANSWER, ASK, Done, ndjson, stand_in
 from several import BYE, LIMITED, UNAUTHORIZED, Several, answer, failed, hello, say
 from support import brief, check_turns
 
+from shim.conversation.fallback import driver
 from tests.conversation.test_conversation import CONVERSE, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_two_way import HELLO, INIT, says
@@ -20,8 +20,21 @@ U = "11111111-1111-4111-8111-111111111111"
 
 
 @pytest.fixture
-def several(box):
-    return Several(box)
+def several(quick_box):
+    return Several(quick_box)
+
+
+@pytest.fixture
+def real_several(real_box):
+    """The same with real processes."""
+    return Several(real_box)
+
+
+@pytest.fixture
+def impatient_several(memory_box, monkeypatch):
+    """The same with a clock of its own, and vendors that are given up after 5 s."""
+    monkeypatch.setattr(driver, "HOLD_SECONDS", 5.0)
+    return Several(memory_box)
 
 
 def tried(line):
@@ -61,17 +74,17 @@ def test_the_next_vendor_answers_where_one(several, how):
 
 
 @pytest.mark.parametrize(
-    ("script", "cause"),
+    ("steps", "cause"),
     [
-        ("exit 3", "exit_code"),
-        ("exit 0", "truncated"),
-        ("kill -SEGV $$", "signal"),
-        ("echo usage: ant; exit 2", "exit_code"),
-        ("echo usage: ant", "protocol"),
+        ([["leave", 3]], "exit_code"),
+        ([["leave", 0]], "truncated"),
+        ([["die", "SIGSEGV"]], "signal"),
+        ([["out", "usage: ant\n"], ["leave", 2]], "exit_code"),
+        ([["out", "usage: ant\n"]], "protocol"),
     ],
 )
-def test_the_next_vendor_answers_where_one_dies_at_once(several, script, cause):
-    several.box.program("ant", script + "\n")
+def test_the_next_vendor_answers_where_one_dies_at_once(several, steps, cause):
+    several.box.fake(*steps, name="ant")
     several.answers("bee")
     done = several.box.claude(*ASK)
     assert (done.status, answered(done), tried(done.init)) == (0, "bee", [("ant", cause)])
@@ -85,17 +98,18 @@ def test_the_next_vendor_answers_where_one_is_not_there(several):
     assert "no program called ant was found on PATH" in done.init["shim"]["tried"][0]["reason"]
 
 
-def test_the_next_vendor_answers_where_one_cannot_be_executed(several):
-    broken = several.box.program("ant", "")
-    several.box.path.joinpath("bin/ant").write_text("#!/nowhere/interpreter\n", encoding="utf-8")
+def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
+    broken = real_several.box.program("ant", "")
+    real_several.box.path.joinpath("bin/ant").write_text("#!/nowhere/interpreter\n", encoding="utf-8")
     assert os.access(broken, os.X_OK)
-    several.answers("bee")
-    done = several.box.claude(*ASK)
+    real_several.answers("bee")
+    done = real_several.box.claude(*ASK)
     assert (done.status, answered(done), tried(done.init)) == (0, "bee", [("ant", "not_found")])
     assert "its interpreter /nowhere/interpreter does not exist" in done.init["shim"]["tried"][0]["reason"]
 
 
 def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_itself(several):
+    several.box.fake(["read"], ["out", ANSWER], name="demo")
     several.answers("ant", "bee")
     several.settings("ant", "demo", "bee")
     done = several.box.claude(*ASK, "--permission-mode", "plan")
@@ -106,6 +120,7 @@ def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_it
 
 def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
     several.settings("ant", "demo", "bee")
+    several.box.fake(["read"], ["out", ANSWER], name="demo")
     several.answers("ant", "bee")
     given = json.dumps({"permissions": {"defaultMode": "plan"}})
     done = several.box.claude(*ASK, "--settings", given)
@@ -154,7 +169,7 @@ def test_an_answer_without_a_word_is_an_answer(several):
 
 def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(several):
     several.settings("cursor", "ant")
-    several.box.program("cursor-agent", "echo 'Workspace Trust Required' >&2; exit 1\n")
+    several.box.fake(["complain", "Workspace Trust Required\n"], ["leave", 1], name="cursor-agent")
     several.answers("ant")
     done = several.box.claude(*ASK)
     assert (done.status, answered(done), done.cause) == (1, "cursor", "refused")
@@ -224,11 +239,11 @@ def test_a_prefix_names_the_one_vendor_that_is_asked(several):
     assert (done.status, answered(done), done.cause, tried(done.result)) == (1, "bee", "auth", [])
 
 
-def test_a_list_that_was_installed_is_a_list(several):
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.answers("bee")
-    several.box.settings("")
-    done = several.box.shim("--installed", "vendor=ant,bee", "claude", *ASK)
+def test_a_list_that_was_installed_is_a_list(real_several):
+    real_several.prints("ant", UNAUTHORIZED, code=1)
+    real_several.answers("bee")
+    real_several.box.settings("")
+    done = real_several.box.shim("--installed", "vendor=ant,bee", "claude", *ASK)
     assert (answered(done), tried(done.result)) == ("bee", [("ant", "auth")])
 
 
@@ -280,23 +295,23 @@ def test_yume_is_told_of_one_turn_too(several):
     assert tried(done.lines[0]) == tried(done.lines[-2]) == [("ant", "rate_limit")]
 
 
-def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(several):
-    several.prints("ant", LIMITED, code=1)
-    several.answers("bee")
-    environment = several.box.environment()
-    done = several.box.shim("yume-cli", "start", "--prompt", "hi", environment=environment)
+def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several):
+    real_several.prints("ant", LIMITED, code=1)
+    real_several.answers("bee")
+    environment = real_several.box.environment()
+    done = real_several.box.shim("yume-cli", "start", "--prompt", "hi", environment=environment)
     assert (done.status, tried(done.result)) == (0, [("ant", "rate_limit")])
     words = "--prompt", "hi", "--provider", "ant"
-    done = several.box.shim("yume-cli", "start", *words, environment=environment)
+    done = real_several.box.shim("yume-cli", "start", *words, environment=environment)
     assert (done.status, done.result["shim"]["vendor"], tried(done.result)) == (1, "ant", [])
 
 
-def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(several):
-    several.settings("pi", "bee")
-    several.box.program("pi", "exit 0\n")
-    several.answers("bee")
+def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(real_several):
+    real_several.settings("pi", "bee")
+    real_several.box.program("pi", "exit 0\n")
+    real_several.answers("bee")
     words = "start", "--prompt", "hi", "--permission-mode", "interactive"
-    done = several.box.shim("yume-cli", *words, environment=several.box.environment())
+    done = real_several.box.shim("yume-cli", *words, environment=real_several.box.environment())
     assert (done.status, tried(done.result)) == (0, [("pi", "refused")])
 
 
@@ -377,6 +392,7 @@ def test_a_vendor_that_lacks_the_first_mode_answers_if_the_frontend_chooses_anot
 
 def test_the_next_vendor_answers_a_message_in_a_mode_that_the_first_one_lacks(several):
     several.settings("ant", "demo", "bee")
+    several.box.fake(["read"], ["out", ANSWER], name="demo")
     several.answers("ant", "bee")
     done = converse(several, control("1", "initialize"), user("one"), flags=["--permission-mode=auto"])
     assert (vendors(done), tried(done.result)) == (["demo", "demo"], [("ant", "refused")])
@@ -445,13 +461,13 @@ def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
     assert vendors(done) == ["qwen"] * 4 and tried(results(done)[0]) == [("ant", "rate_limit")]
 
 
-def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(several):
+def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_several):
     """Something that it left behind holds its stderr: nobody reads on there while the next child has that number."""
-    several.settings("ant", "qwen")
-    several.prints("ant", LIMITED, code=1)
+    real_several.settings("ant", "qwen")
+    real_several.prints("ant", LIMITED, code=1)
     fails = ["out", ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]"))]
-    several.box.fake(["hold", 30], HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
-    done = converse(several, user("one"), user("two"), user("three"))
+    real_several.box.fake(["hold", 30], HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
+    done = converse(real_several, user("one"), user("two"), user("three"))
     assert vendors(done) == ["qwen"] * 6
     assert [tried(line) for line in results(done)] == [[("ant", "rate_limit")]] * 3
     assert [line["shim"]["cause"] for line in results(done)] == ["vendor_error"] * 3
@@ -485,13 +501,13 @@ def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, tal
     assert (done.status, vendors(done), tried(done.init)) == (0, ["bee", "bee"], [("claude", "rate_limit")])
 
 
-def test_a_real_claude_that_answers_keeps_its_session_to_itself(several):
-    several.settings("claude", "bee")
-    several.box.program("claude", f'exec {" ".join(stand_in("fake_claude"))} "$@"\n')
-    done = converse(several, user("one"), user("two"))
+def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
+    real_several.settings("claude", "bee")
+    real_several.box.program("claude", f'exec {" ".join(stand_in("fake_claude"))} "$@"\n')
+    done = converse(real_several, user("one"), user("two"))
     assert done.status == 0 and vendors(done) == ["claude"] * 4
     (session,) = {line["session_id"] for line in done.lines if "session_id" in line}
-    done = several.box.claude("-p", "and now?", *ASK[2:], "--resume", session)
+    done = real_several.box.claude("-p", "and now?", *ASK[2:], "--resume", session)
     assert done.status == 0 and done.init["session_id"] == session
 
 
@@ -564,56 +580,36 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
     assert vendors(done) == ["ant"] * 4 and not several.recording("bee").exists()
 
 
-SHORT = """
-import runpy, sys, anyio, shim.conversation.fallback.driver as fallback
-fallback.HOLD_SECONDS = 0.05
-expire = fallback.Fallback._expire
-
-async def expire_behind_the_first_word(self, driver):
-    while not (self._hold._heard or driver.complaint()):
-        await anyio.sleep(0.01)
-    await expire(self, driver)
-
-fallback.Fallback._expire = expire_behind_the_first_word
-sys.argv[0] = "shim"
-runpy.run_module("shim", run_name="__main__", alter_sys=True)
-"""
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    """No vendor is waited for as long as usual, once its first word was read, however busy the machine is."""
-    monkeypatch.setattr("box.SHIM", [sys.executable, "-P", "-c", SHORT])
-
-
-def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(several, impatient):
-    gate = several.box.gate()
-    several.box.fake(["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant")
-    several.answers("bee")
-    with several.box.running(*ASK) as running:
+def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_several):
+    gate = impatient_several.box.gate()
+    impatient_several.box.fake(["out", ndjson(hello("a-1"))], ["wait", gate.path], ["out", ndjson(LIMITED)], name="ant")
+    impatient_several.answers("bee")
+    with impatient_several.box.running(*ASK) as running:
         assert b'"vendor":"ant"' in running.read_until(b"\n")
         gate.open()
         done = running.finish()
-    assert (answered(done), done.cause) == ("ant", "rate_limit") and not several.recording("bee").exists()
+    assert (answered(done), done.cause) == ("ant", "rate_limit") and not impatient_several.recording("bee").exists()
 
 
-def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(several, impatient):
-    lifeline = several.box.lifeline()
+def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(impatient_several):
+    lifeline = impatient_several.box.lifeline()
     waits = {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded"}
-    several.box.fake(["out", ndjson(hello("a-1"), waits)], ["say", lifeline.path, "there"], ["hang"], name="ant")
-    several.answers("bee")
-    done = several.box.claude(*ASK)
+    impatient_several.box.fake(
+        ["out", ndjson(hello("a-1"), waits)], ["say", lifeline.path, "there"], ["hang"], name="ant"
+    )
+    impatient_several.answers("bee")
+    done = impatient_several.box.claude(*ASK)
     assert (done.status, answered(done), tried(done.result)) == (0, "bee", [("ant", "rate_limit")])
-    assert "said nothing in 0.05 s but that it waits" in done.result["shim"]["tried"][0]["reason"]
+    assert "said nothing in 5 s but that it waits" in done.result["shim"]["tried"][0]["reason"]
     assert lifeline.never_or_gone()
 
 
-def test_a_vendor_that_waits_may_say_so_on_stderr_alone(several, impatient):
-    lifeline = several.box.lifeline()
+def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
+    lifeline = impatient_several.box.lifeline()
     words = "Attempt 1 failed with status 429. Retrying with backoff...\n"
-    several.box.fake(["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant")
-    several.answers("bee")
-    done = several.box.claude(*ASK)
+    impatient_several.box.fake(["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant")
+    impatient_several.answers("bee")
+    done = impatient_several.box.claude(*ASK)
     assert (answered(done), tried(done.result)) == ("bee", [("ant", "rate_limit")]) and lifeline.never_or_gone()
 
 
@@ -633,78 +629,78 @@ def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
 
 
 @pytest.mark.parametrize("talks", [False, True])
-def test_a_recording_shows_both_children_and_plays_the_one_that_answered(several, talks):
-    several.prints("ant", hello("a-1"), UNAUTHORIZED, code=1)
-    several.answers("cow")
-    cast = several.box.path / "run.cast"
+def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_several, talks):
+    real_several.prints("ant", hello("a-1"), UNAUTHORIZED, code=1)
+    real_several.answers("cow")
+    cast = real_several.box.path / "run.cast"
     if talks:
         lines = control("1", "initialize"), user("one"), user("two")
-        done = converse(several, *lines, SHIM_RECORD=str(cast))
+        done = converse(real_several, *lines, SHIM_RECORD=str(cast))
     else:
-        done = several.box.claude(*ASK, SHIM_RECORD=str(cast))
+        done = real_several.box.claude(*ASK, SHIM_RECORD=str(cast))
     said = [json.loads(line) for line in cast.read_text().splitlines()[1:]]
     children = [data.get("vendor", "ant") for _, code, data in said if code == "s"]
     notes = [(data["vendor"], data["started"]) for _, code, data in said if code == "n" and "started" in data]
     assert children == ["ant", *["cow"] * (1 + talks)] and notes == [("ant", True), ("bee", False)]
-    assert several.box.shim("replay", "--check", str(cast)).status == 0
-    again = several.box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
+    assert real_several.box.shim("replay", "--check", str(cast)).status == 0
+    again = real_several.box.claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
     assert (answered(again), tried(again.init)) == ("cow", [("ant", "auth"), ("bee", "not_found")])
     assert again.result["result"] == results(done)[0]["result"] == "I am cow."
 
 
 @pytest.mark.parametrize("words", [("-p", "hi"), ("-p", "hi", "--output-format", "json"), ASK])
-def test_a_recording_of_nobody_who_answered_says_the_same_again(several, words):
-    several.settings("ant", "bee")
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.prints("bee", LIMITED, code=1)
-    cast = several.box.path / "run.cast"
-    done = several.box.claude(*words, SHIM_RECORD=str(cast))
+def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several, words):
+    real_several.settings("ant", "bee")
+    real_several.prints("ant", UNAUTHORIZED, code=1)
+    real_several.prints("bee", LIMITED, code=1)
+    cast = real_several.box.path / "run.cast"
+    done = real_several.box.claude(*words, SHIM_RECORD=str(cast))
     assert done.status == 1 and b"ant did not answer either" in done.stdout
-    assert several.box.shim("replay", "--check", str(cast)).status == 0
-    assert several.box.shim("show", str(cast)).status == 0
-    assert several.box.shim("cast", "verify", str(cast)).status == 0
+    assert real_several.box.shim("replay", "--check", str(cast)).status == 0
+    assert real_several.box.shim("show", str(cast)).status == 0
+    assert real_several.box.shim("cast", "verify", str(cast)).status == 0
 
 
-def test_a_recording_in_which_no_child_answered_has_nothing_to_play(several):
-    several.settings("ant", "bee")
-    several.prints("ant", UNAUTHORIZED, code=1)
-    cast = several.box.path / "run.cast"
-    done = several.box.claude(*ASK, SHIM_RECORD=str(cast))
+def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several):
+    real_several.settings("ant", "bee")
+    real_several.prints("ant", UNAUTHORIZED, code=1)
+    cast = real_several.box.path / "run.cast"
+    done = real_several.box.claude(*ASK, SHIM_RECORD=str(cast))
     assert (done.cause, tried(done.result)) == ("not_found", [("ant", "auth")])
-    checked = several.box.shim("replay", "--check", str(cast))
+    checked = real_several.box.shim("replay", "--check", str(cast))
     assert checked.status == 0 and b"no child answered in it" in checked.stdout
 
 
 @pytest.mark.parametrize("words", [("-p", "hi"), ASK])
-def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(several, words):
-    several.settings("qwen", "bee")
+def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_several, words):
+    real_several.settings("qwen", "bee")
     error = qwen_result(error="[API Error: 401 Unauthorized]")
-    several.box.fake(["read"], ["out", ndjson(INIT, error)], ["leave", 1], name="qwen")
-    several.answers("bee")
-    cast = str(several.box.path / "run.cast")
-    assert several.box.claude(*words, "--dangerously-skip-permissions", SHIM_RECORD=cast).status == 0
-    drawn = several.box.shim("show", cast).stdout.decode()
+    real_several.box.fake(["read"], ["out", ndjson(INIT, error)], ["leave", 1], name="qwen")
+    real_several.answers("bee")
+    cast = str(real_several.box.path / "run.cast")
+    assert real_several.box.claude(*words, "--dangerously-skip-permissions", SHIM_RECORD=cast).status == 0
+    drawn = real_several.box.shim("show", cast).stdout.decode()
     assert "qwen did not answer (auth): API Error: 401 Unauthorized" in drawn and "I am bee." in drawn
     assert "repaired" not in drawn and "not understood" not in drawn
-    (listed,) = json.loads(several.box.shim("cast", "list", cast, "--json").stdout)
+    (listed,) = json.loads(real_several.box.shim("cast", "list", cast, "--json").stdout)
     assert (listed["vendor"], listed["outcome"]) == ("bee", "ok")
-    assert list(json.loads(several.box.shim("cast", "stats", cast, "--json").stdout)["vendors"]) == ["bee"]
-    last = results(several.box.shim("export", cast, "--to", "ndjson"))[-1]
+    assert list(json.loads(real_several.box.shim("cast", "stats", cast, "--json").stdout)["vendors"]) == ["bee"]
+    last = results(real_several.box.shim("export", cast, "--to", "ndjson"))[-1]
     assert (last["shim"]["vendor"], last["result"]) == ("bee", "I am bee.")
-    assert several.box.shim("export", cast, "--to", "markdown").stdout.startswith(b"# hi\n\nbee ")
-    atif = json.loads(several.box.shim("export", cast, "--to", "atif").stdout)
+    assert real_several.box.shim("export", cast, "--to", "markdown").stdout.startswith(b"# hi\n\nbee ")
+    atif = json.loads(real_several.box.shim("export", cast, "--to", "atif").stdout)
     if words is ASK:
         assert atif["agent"]["name"] == "bee"
     assert "I am bee." in [step["message"] for step in atif["steps"]]
 
 
-def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(several):
-    several.settings("ant", "qwen")
-    several.prints("ant", LIMITED, code=1)
+def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(real_several):
+    real_several.settings("ant", "qwen")
+    real_several.prints("ant", LIMITED, code=1)
     fails = ["out", ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]"))]
-    several.box.fake(HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
-    cast = str(several.box.path / "run.cast")
-    done = converse(several, user("one"), user("two"), SHIM_RECORD=cast)
+    real_several.box.fake(HELLO, ["hear", '"user"'], fails, ["hear", "nothing more"], name="qwen")
+    cast = str(real_several.box.path / "run.cast")
+    done = converse(real_several, user("one"), user("two"), SHIM_RECORD=cast)
     assert [tried(line) for line in results(done)] == [[("ant", "rate_limit")]] * 2
-    checked = several.box.shim("replay", "--check", cast)
+    checked = real_several.box.shim("replay", "--check", cast)
     assert checked.status == 0, checked.stdout.decode()

@@ -32,6 +32,11 @@ BROKEN = {
 }
 
 
+@pytest.fixture
+def box(quick_box):
+    return quick_box
+
+
 def converse(box, steps, *flags, vendor="gemini"):
     child = box.fakes(steps, ONE_WAY, ONE_WAY)
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child}
