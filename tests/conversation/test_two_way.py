@@ -71,7 +71,12 @@ def result(text="Done.", error=None):
 
 def asking_child(box, returned):
     """A vendor that asks about its call, and goes on once it has its answer; `box.recording` is what it was told."""
-    return box.fake(
+    return box.fake(*asking_steps(box, returned))
+
+
+def asking_steps(box, returned):
+    """The steps of such a vendor."""
+    return (
         HELLO,
         ["hear", "go"],
         ["out", ndjson(INIT, calls(), asks())],

@@ -1,25 +1,28 @@
 """One life of a session with a real host and stand-ins for vendors: questions, signals, its idle end, a real claude."""
 
+import json
 import os
-import select
 import signal
 import sys
 import time
 from contextlib import suppress
 from types import SimpleNamespace
 
+import anyio
 import pytest
 from box import ndjson
 from hosting import PATIENCE, lines, until, until_result
 
 from shim.bridge import registry, sockets, start
 from shim.bridge.host import life
+from shim.bridge.host.__main__ import _invocation
 from shim.bridge.link import HostGoneError, ask_once
 from shim.bridge.start import respawn
+from shim.conversation.decide import Start
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.sources import Settled
 from tests.conversation.test_passthrough_loop import TURN as PASSED
-from tests.conversation.test_two_way import HELLO, INIT, TURN, asking_child, asks, calls, returns
+from tests.conversation.test_two_way import HELLO, INIT, TURN, asking_child, asking_steps, asks, calls, returns
 
 ASKING = (HELLO, ["hear", "go"], ["out", ndjson(INIT, calls(), asks())], ["hang"])
 SESSION = "0123abcd-0000-4000-8000-000000000001"
@@ -35,6 +38,11 @@ def talking(box, hosts):
         return hosts.start(prompt, **wanted)
 
     return begin
+
+
+# A host looks at the time twice in a twentieth of `permission_timeout`: every 25 ms, and not every second.
+OFTEN = "permission_timeout = 0.5\n"
+LOOKS_SECONDS = 0.5  # twenty of its looks
 
 
 def settings(hosts, text):
@@ -134,57 +142,81 @@ def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeyp
 
 
 def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(box, hosts, talking):
-    one = talking(box.fake(*ASKING))
+    held = box.lifeline()
+    one = talking(box.fake(["say", held.path, "vendor"], *ASKING))
     with hosts.link(one) as link:
         until(link, "question")
-        host = hosts.now(one).facts["pid"]
-        with open(f"/proc/{host}/task/{host}/children") as file:
-            for child in file.read().split():
-                os.kill(int(child), signal.SIGKILL)
+        os.kill(held.wait_for("vendor"), signal.SIGKILL)
         assert until_result(link)[-1]["shim"]["signal"] == "SIGKILL"
     now = hosts.wait_until(one, lambda now: now.facts["status"] == "idle")
     assert now.facts["state"] == "failed" and "was ended by SIGKILL" in now.facts["detail"]
 
 
 def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
-    settings(hosts, "bridge_idle = 0.5\n")
-    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
+    gate = box.gate()
+    one = talking(box.fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"]))
     with hosts.link(one) as link:
+        gate.open()
         until_result(link)
-        assert "bye" not in [came["kind"] for came in link.frames(2.5)]  # somebody is there
+        assert "bye" not in [came["kind"] for came in link.frames(LOOKS_SECONDS)]  # somebody is there
     now = hosts.ended(one)
     assert now.facts["state"] == "done"
 
 
-NEVER_GONE = """
-import sys
-from shim.bridge.host.ends import HubSource
-HubSource.close = lambda self: None
-from shim.bridge.host.__main__ import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(hosts, monkeypatch):
+def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, talking):
     """Its agent may take seconds to go: a message would be lost in them."""
-    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", NEVER_GONE])
-    settings(hosts, "bridge_idle = 0.5\n")
-    one = hosts.start("hi")
+    settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
+    one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hang"]))
     now = hosts.wait_until(one, lambda now: (now.facts["state"], now.facts["status"]) == ("done", None))
     with pytest.raises(HostGoneError) as gone:
         hosts.link(one)
     assert now.alive and gone.value.reason == life.IDLE
 
 
-def test_a_question_keeps_a_session_alive_without_anybody(box, hosts, talking):
-    settings(hosts, "bridge_idle = 0.5\n")
-    one = talking(asking_child(box, returns("done")))
-    hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
-    descriptor = os.pidfd_open(hosts.now(one).facts["pid"])
-    assert not select.select([descriptor], [], [], 2.5)[0], "it ended"
-    os.close(descriptor)
-    with hosts.link(one) as link:
-        assert until(link, "question") and not box.recording.exists(), "the vendor was told"
+@pytest.fixture
+def life_here(inside, hosts, monkeypatch):
+    """The life of a session in this process, without its conversation, which looks at the time often."""
+    opened = []
+
+    def keep(folder, held, listening, environment, stdin):
+        opened.append(listening.dup())
+        return os.getpid()
+
+    monkeypatch.setattr(start, "_spawn", keep)
+    monkeypatch.setattr(life, "TICK_SECONDS", life.SHORTEST_SECONDS)
+    monkeypatch.setattr(life, "preload", lambda *_: None)  # it would change the process of the tests
+    inside.settings("bridge_idle = 0.01\n")
+    one = hosts.start("go")
+    facts, wanted = life.Facts(one.folder), start.read_wanted(one.folder)
+    monkeypatch.setenv("SHIM_VENDOR", "qwen")
+    monkeypatch.setenv("SHIM_BIN", "/bin/true")
+    begun = Start(_invocation(one.folder, facts, wanted), wanted.installed, wanted.arguments)
+    yield life.Life(one.folder, facts, begun, wanted, opened[0])
+    opened[0].close()
+
+
+@pytest.mark.anyio
+async def test_a_question_keeps_a_session_alive_without_anybody(life_here):
+    looks, look = [], life_here._facts.again
+    life_here._facts.again = lambda: (looks.append(1), look())
+    question = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}, "tool_use_id": "call_1"}
+
+    def say(**line):
+        assert life_here.runner.said(ndjson(line).encode()) == ""
+
+    with anyio.fail_after(PATIENCE):
+        async with life_here.serving():
+            *_, message = (await life_here.source.read()).splitlines()
+            say(**json.loads(message), isReplay=True)
+            say(type="control_request", request_id="q1", request=question)
+            while len(looks) < 30:
+                await anyio.sleep(0.001)
+            assert life_here.why == life.OVER, "it ended"
+            say(type="result", subtype="success", is_error=False, result="Done.")
+            while life_here.why != life.IDLE:
+                await anyio.sleep(0.001)
+            assert await life_here.source.read() == b""
 
 
 def test_a_real_claude_is_served_like_any_other(box, hosts):
@@ -213,13 +245,14 @@ def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mod
 def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, vendor, again):
     child = box.fake(*([] if again else [HELLO]), ["hear", "go"], ["out", PASSED] if again else TURN, ["hear", "never"])
     hosts.environment.update(SHIM_VENDOR=vendor, SHIM_BIN=child)
+    settings(hosts, OFTEN)
     one = hosts.start("go")
     with hosts.link(one) as link:
         until_result(link)
         folder = hosts.cwd / ".claude"
         folder.mkdir()
         (folder / "settings.json").write_text('{"permissions": {"deny": ["Bash"]}}')
-        deadline, looks = time.monotonic() + (PATIENCE if again else 2 * life.TICK_SECONDS), 0
+        deadline, looks = time.monotonic() + (PATIENCE if again else LOOKS_SECONDS), 0
         while time.monotonic() < deadline and not (looks and again):
             looks = len(registry.read_settings(one.folder, 1).deny)
             time.sleep(0.01)
@@ -227,6 +260,7 @@ def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, 
 
 
 def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
+    settings(hosts, OFTEN)
     one = talking(box.fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
     with hosts.link(one) as link:
         until_result(link)
@@ -236,21 +270,22 @@ def test_a_place_that_is_taken_away_ends_the_host(box, hosts, talking):
     hosts.ended(one)
 
 
-@pytest.mark.parametrize("left", [None, b"", bytes(300)], ids=["missing", "empty", "zeroed"])
-def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_lives(hosts, left):
+def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_lives(hosts):
+    settings(hosts, OFTEN)
     one = hosts.start()
+    path = os.path.join(one.folder, registry.FACTS)
     with hosts.link(one):
-        path = os.path.join(one.folder, registry.FACTS)
-        if left is None:
-            os.unlink(path)
-        else:
-            with open(path, "wb") as file:
-                file.write(left)
-        deadline = time.monotonic() + PATIENCE
-        while (now := registry.look_up(one.session, hosts.environment)) is None:
-            assert time.monotonic() < deadline, "it lives on and nobody finds it"
-            time.sleep(0.01)
-        assert now.alive and now.facts["pid"]
+        for left in (None, b"", bytes(300)):
+            if left is None:
+                os.unlink(path)
+            else:
+                with open(path, "wb") as file:
+                    file.write(left)
+            deadline = time.monotonic() + PATIENCE
+            while (now := registry.look_up(one.session, hosts.environment)) is None:
+                assert time.monotonic() < deadline, f"it lives on with {left} and nobody finds it"
+                time.sleep(0.01)
+            assert now.alive and now.facts["pid"]
 
 
 def test_nothing_of_a_client_that_has_gone_is_left(hosts):
@@ -304,21 +339,13 @@ def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):
     assert [line["type"] for line in lines(iter(said))].count("result") == 1
 
 
-RARELY = """
-import sys
-from shim.bridge.host import life
-from shim.bridge.host.__main__ import main
-life.TICK_SECONDS = 60.0
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, talking, monkeypatch):
-    """By the host, whose clock is the earlier one however seldom it has to look at it for other things."""
-    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", RARELY])
-    settings(hosts, "permission_timeout = 2\n")
-    one = talking(asking_child(box, returns("no", failed=True)))
+def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, talking):
+    """By the host, whose clock is the earlier one although it looks at other things only once a second."""
+    settings(hosts, "permission_timeout = 0.3\n")
+    gate, (hello, go, *rest) = box.gate(), asking_steps(box, returns("no", failed=True))
+    one = talking(box.fake(hello, go, ["wait", gate.path], *rest))
     with hosts.link(one) as link:
+        gate.open()
         question = until(link, "question")
         settled = until(link, "settled")
         assert (settled["question"], settled["by"], settled["how"]) == (question["question"], None, "timeout")
