@@ -8,7 +8,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,41 @@ for path in sys.stdin.read().splitlines():
 HOLDS = "import fcntl, sys; held = open(sys.argv[1]); fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB); "
 SLEEPS = "import sys; print(flush=True); sys.stdin.read()"
 
+# Run each command on stdin in a fork, because Python and the commands take long to load.
+# Print the exit status, stdout and stderr of each.
+COMMANDS = """
+import json, os, sys, tempfile
+from shim.__main__ import main
+
+commands = json.loads(sys.stdin.read())
+if any(words[0] != "claude" for words in commands):
+    import typer
+    from shim.commands.cli import app
+
+    made = typer.main.get_command(app)
+    typer.main.get_command = lambda app: made
+
+def run(words):
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        pid = os.fork()
+        if not pid:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            sys.argv = ["shim", *words]
+            status = 0
+            try:
+                main()
+            except SystemExit as ended:
+                status = ended.code
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status or 0)  # the interpreter would take a tenth of a second to clean up
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return status, *(os.pread(file.fileno(), 100_000, 0).decode() for file in (out, err))
+
+print(json.dumps([run(words) for words in commands]))
+"""
+
 
 class User:
     """One of them: a home that others may enter, and a program that runs there as that user."""
@@ -64,11 +101,17 @@ class User:
             out, err = process.communicate(said, PATIENCE)
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
-    def shim(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return self.run("-I", "-m", "shim", *words, **variables)
+    def shim(self, *commands: Sequence[str], **variables: str) -> list[subprocess.CompletedProcess[str]]:
+        """`shim WORDS` for each of these commands, to its end."""
+        done = self.run("-I", "-c", COMMANDS, said=json.dumps(commands), **variables)
+        assert done.returncode == 0, done
+        ended = zip(commands, json.loads(done.stdout), strict=True)
+        return [subprocess.CompletedProcess(words, *one) for words, one in ended]
 
-    def agents(self, **variables: str) -> list[dict]:
-        return json.loads(self.shim("claude", "agents", "--json", "--all", **variables).stdout)
+    def facts(self) -> dict[str, Any]:
+        """The facts of this user's session."""
+        (file,) = self.state.rglob(registry.FACTS)
+        return json.loads(file.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +123,11 @@ def users():
         alice, bob = (User(number, python, top / f"user-{number}") for number in (ALICE, BOB))
         try:
             for one in (alice, bob):
-                assert one.shim("claude", "--bg", "hi").returncode == 0
+                assert one.run("-I", "-m", "shim", "claude", "--bg", "hi").returncode == 0
             yield alice, bob
         finally:
-            ended = [one.shim("claude", "daemon", "stop", "--any").returncode for one in (alice, bob)]
-        assert ended == [0, 0]
+            ended = [one.shim(("claude", "daemon", "stop", "--any")) for one in (alice, bob)]
+        assert [one.returncode for (one,) in ended] == [0, 0]
 
 
 def is_up(process):
@@ -115,28 +158,30 @@ def a_python(top):
 
 def test_no_file_socket_or_token_of_a_session_is_open_to_another_user(users):
     alice, bob = users
-    assert alice.shim("bridge", "token").stdout.strip()
+    (token,) = alice.shim(("bridge", "token"))
+    assert token.stdout.strip()
     paths = [str(path) for path in (alice.state, *alice.state.rglob("*"))]
     assert {os.path.basename(path) for path in paths} > {"socket", "host.json", "start.json", "log", "tokens.json"}
     assert bob.run("-c", TRIES, said="\n".join(paths)).stdout == ""
-    (one,) = alice.agents()
+    one = alice.facts()
     assert alice.run("-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ").returncode == 0
     assert bob.run("-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ").returncode == 1
 
 
 def test_a_command_that_names_another_users_sessions_finds_and_ends_none(users):
     alice, bob = users
-    (one,) = alice.agents()
-    there = {"SHIM_STATE": str(alice.state)}
-    assert bob.agents(**there) == []
-    for words in (
-        ("claude", "attach", one["id"]), ("claude", "logs", one["id"]), ("claude", "stop", one["id"]),
-        ("bridge", "answer", one["id"], "allow"), ("bridge", "token"),
-    ):  # fmt: skip
-        assert bob.shim(*words, **there).returncode == 1, words
-    listed = bob.shim("bridge", "list", **there)
-    assert "is not your own folder" in listed.stderr
-    assert alice.agents()[0]["pid"] == one["pid"]
+    one = alice.facts()
+    name = one["id"]
+    refused = [
+        ("claude", "attach", name), ("claude", "logs", name), ("claude", "stop", name),
+        ("bridge", "answer", name, "allow"), ("bridge", "token"),
+    ]  # fmt: skip
+    lists = [("claude", "agents", "--json", "--all"), ("bridge", "list")]
+    agents, listed, *others = bob.shim(*lists, *refused, SHIM_STATE=str(alice.state))
+    assert json.loads(agents.stdout) == [] and "is not your own folder" in listed.stderr
+    assert {other.args: other.returncode for other in others} == dict.fromkeys(refused, 1)
+    (agents,) = alice.shim(lists[0])
+    assert json.loads(agents.stdout)[0]["pid"] == one["pid"] == alice.facts()["pid"]
 
 
 def test_what_another_user_wrote_into_a_state_folder_is_not_believed(users):
@@ -154,9 +199,10 @@ def test_what_another_user_wrote_into_a_state_folder_is_not_believed(users):
         with bob.start("-c", HOLDS + SLEEPS, str(facts.with_name("lock"))) as holder:
             assert is_up(holder)
             there = {"SHIM_STATE": str(shared)}
-            stopped = alice.shim("claude", "stop", forged["id"], **there)
+            commands = ("claude", "stop", forged["id"]), ("claude", "agents", "--json", "--all")
+            stopped, agents = alice.shim(*commands, **there)
             assert hers.poll() is None and stopped.returncode == 1, stopped
-            assert "is not your own folder" in stopped.stderr and alice.agents(**there) == []
+            assert "is not your own folder" in stopped.stderr and json.loads(agents.stdout) == []
             holder.communicate(timeout=PATIENCE)
         hers.communicate(timeout=PATIENCE)
         assert hers.returncode == 0
