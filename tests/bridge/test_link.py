@@ -74,7 +74,7 @@ from shim.bridge.host import door
 read = door._read
 async def late(link):
     chunk = await read(link)
-    await anyio.sleep(0 if chunk else 0.3)
+    await anyio.sleep(0 if chunk else 0.1)
     return chunk
 door._read = late
 """

@@ -92,7 +92,7 @@ def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
     assert files[0] == os.devnull and files[1] == files[2] == os.path.join(one.folder, "stderr.log")
 
 
-def test_the_next_life_goes_on_with_the_vendors_session(hosts, real_hosts):
+def test_the_next_life_goes_on_with_the_vendors_session(hosts):
     one = hosts.start("hi")
     with hosts.link(one) as link:
         first = until_result(link)
@@ -177,7 +177,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     one = hosts.start(session=SESSION)
     ask_once(one.session, [{"kind": "end"}], hosts.environment)
     held = lock.take(hosts.ended(one).folder)
-    going = threading.Timer(0.5, os.close, (held.descriptor,))
+    going = threading.Timer(0.2, os.close, (held.descriptor,))
     going.start()
     assert not registry.glance(SESSION, hosts.environment).alive
     assert respawn(one, hosts.environment).facts["generation"] == 2
@@ -186,7 +186,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
 
 def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(hosts.start())) for _ in range(12)]
+    threads = [threading.Thread(target=lambda: found.append(hosts.start())) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -212,7 +212,7 @@ def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts, real_hosts):
 
 
 def test_starts_at_once_are_as_many_sessions(hosts):
-    count = 50 if sweeps.full else 12
+    count = 50 if sweeps.full else 5
     script = (
         "import os, sys; from shim.bridge.start import Wanted, start;"
         "print(start(Wanted(cwd=os.getcwd()), os.environ).session)"

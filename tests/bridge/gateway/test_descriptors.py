@@ -20,11 +20,12 @@ from shim.process.descriptors import MIN_CONNECTIONS, limit_connections
 MACOS = 256
 
 
-@pytest.fixture
-def served(tmp_path):
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
     """Start a server process with few descriptors. Yield its port, its token and the file of its stderr."""
-    environment = {**os.environ, "SHIM_STATE": str(tmp_path / "state"), "HOME": str(tmp_path)}
-    with (tmp_path / "stderr").open("w") as stderr:
+    path = tmp_path_factory.mktemp("served")
+    environment = {**os.environ, "SHIM_STATE": str(path / "state"), "HOME": str(path)}
+    with (path / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "shim", "bridge", "serve", "--http", "0"],
             env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True,
@@ -32,7 +33,7 @@ def served(tmp_path):
         )  # fmt: skip
     port = int(process.stdout.readline().strip().rstrip("/").rpartition(":")[2])
     try:
-        yield port, TokenFile(environment).current().drive, tmp_path / "stderr", process.pid
+        yield port, TokenFile(environment).current().drive, path / "stderr", process.pid
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
@@ -44,23 +45,6 @@ def silent(stack, port, count):
         link = stack.enter_context(socket.socket())
         link.settimeout(PATIENCE)
         link.connect(("127.0.0.1", port))
-
-
-@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.full)])
-def test_silent_connections_do_not_block_the_owner(served, rounds):
-    port, token, stderr, pid = served
-    headers = {"Authorization": f"Bearer {token}"}
-    for _ in range(rounds):
-        with ExitStack() as stack:
-            silent(stack, port, 300)
-            assert ask_at(port, "GET", "/sessions", None, headers).status == 200
-            assert ask_at(port, "GET", "/me", None, headers).status == 200
-    assert ask_at(port, "GET", "/sessions", None, headers).status == 200
-    assert len(stderr.read_text().splitlines()) <= 1
-    deadline = time.monotonic() + PATIENCE
-    while len(os.listdir(f"/proc/{pid}/fd")) > 32:
-        assert time.monotonic() < deadline, "the connections stay open"
-        time.sleep(0.02)
 
 
 def test_a_server_without_descriptors_reports_it_once_and_recovers(served):
@@ -80,6 +64,23 @@ def test_a_server_without_descriptors_reports_it_once_and_recovers(served):
     assert ask_at(port, "GET", "/sessions", None, headers).status == 200
     (line,) = stderr.read_text().splitlines()
     assert "file descriptors are in use" in line
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.full)])
+def test_silent_connections_do_not_block_the_owner(served, rounds):
+    port, token, stderr, pid = served
+    headers = {"Authorization": f"Bearer {token}"}
+    for _ in range(rounds):
+        with ExitStack() as stack:
+            silent(stack, port, 300)
+            assert ask_at(port, "GET", "/sessions", None, headers).status == 200
+            assert ask_at(port, "GET", "/me", None, headers).status == 200
+    assert ask_at(port, "GET", "/sessions", None, headers).status == 200
+    assert len(stderr.read_text().splitlines()) <= 1
+    deadline = time.monotonic() + PATIENCE
+    while len(os.listdir(f"/proc/{pid}/fd")) > 32:
+        assert time.monotonic() < deadline, "the connections stay open"
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(("soft", "allowed"), [(256, 80), (1024, 464), (20_000, 512), (64, MIN_CONNECTIONS)])

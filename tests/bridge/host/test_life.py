@@ -15,10 +15,8 @@ from hosting import PATIENCE, lines, until, until_result
 
 from shim.bridge import registry, sockets, start
 from shim.bridge.host import life
-from shim.bridge.host.__main__ import _invocation
 from shim.bridge.link import HostGoneError, ask_once
 from shim.bridge.start import respawn
-from shim.conversation.decide import Start
 from shim.core.claude.argv.parse import parse
 from shim.core.policy.sources import Settled
 from tests.conversation.test_passthrough_loop import TURN as PASSED
@@ -172,28 +170,6 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, t
     with pytest.raises(HostGoneError) as gone:
         hosts.link(one)
     assert now.alive and gone.value.reason == life.IDLE
-
-
-@pytest.fixture
-def life_here(inside, hosts, monkeypatch):
-    """The life of a session in this process, without its conversation, which looks at the time often."""
-    opened = []
-
-    def keep(folder, held, listening, environment, stdin):
-        opened.append(listening.dup())
-        return os.getpid()
-
-    monkeypatch.setattr(start, "_spawn", keep)
-    monkeypatch.setattr(life, "TICK_SECONDS", life.SHORTEST_SECONDS)
-    monkeypatch.setattr(life, "preload", lambda *_: None)  # it would change the process of the tests
-    inside.settings("bridge_idle = 0.01\n")
-    one = hosts.start("go")
-    facts, wanted = life.Facts(one.folder), start.read_wanted(one.folder)
-    monkeypatch.setenv("SHIM_VENDOR", "qwen")
-    monkeypatch.setenv("SHIM_BIN", "/bin/true")
-    begun = Start(_invocation(one.folder, facts, wanted), wanted.installed, wanted.arguments)
-    yield life.Life(one.folder, facts, begun, wanted, opened[0])
-    opened[0].close()
 
 
 @pytest.mark.anyio

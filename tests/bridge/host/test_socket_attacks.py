@@ -2,23 +2,29 @@
 
 import os
 import socket
-import sys
 import threading
 from contextlib import suppress
 
+import anyio
+import anyio.to_thread
 import pytest
 import sweeps
 from hosting import PATIENCE, until, until_result
 
-from shim.bridge import sockets, start
+from shim.bridge import sockets
 from shim.bridge.host import door
+from shim.bridge.link import connect
 
 NOBODY = 65534
 HELLO = b'{"kind":"hello","protocol":1,"client":"x","role":"drive"}\n'
 
 
 def raw(one):
-    link = sockets.connect(one.folder)
+    return raw_at(one.folder)
+
+
+def raw_at(folder):
+    link = sockets.connect(folder)
     link.settimeout(PATIENCE)
     return link
 
@@ -98,25 +104,17 @@ def test_who_says_no_hello_has_no_place(hosts):
         assert until(link, "synced")["number"] == 0
 
 
-HURRIES = """
-import sys
-from shim.bridge.host import door
-door.HELLO_SECONDS = 0.2
-from shim.bridge.host.__main__ import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def test_a_silent_client_loses_its_place(hosts, monkeypatch):
-    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", HURRIES])
-    one = hosts.start()
-    with raw(one) as link:
-        assert b"no hello" in heard(link)
+@pytest.mark.anyio
+async def test_a_silent_client_loses_its_place(life_here, monkeypatch):
+    monkeypatch.setattr(door, "HELLO_SECONDS", 0.05)
+    async with life_here.serving():
+        with raw_at(life_here._folder) as link:
+            assert b"no hello of at most" in await anyio.to_thread.run_sync(heard, link)
 
 
 def test_only_so_many_may_come_in(hosts):
     one = hosts.start()
-    links = [hosts.link(one) for _ in range(door.CONNECTIONS)]
+    links = [raw(one) for _ in range(door.CONNECTIONS)]
     with raw(one) as link:
         assert door.FULL.encode() in heard(link)
     links.pop().close()
@@ -133,7 +131,7 @@ def _let_in(one):
 
 
 def test_ten_thousand_connections_leave_nothing(hosts):
-    """A tenth of them, unless in `make full`."""
+    """Four hundred of them, unless in `make full`."""
     one = hosts.start()
     pid = hosts.wait_until(one, lambda now: now.facts["pid"] is not None).facts["pid"]
     with hosts.link(one) as stays:
@@ -141,7 +139,7 @@ def test_ten_thousand_connections_leave_nothing(hosts):
         before = len(os.listdir(f"/proc/{pid}/fd"))
 
         def flood():
-            for _ in range(2500 if sweeps.full else 250):
+            for _ in range(2500 if sweeps.full else 100):
                 with raw(one) as link, suppress(ConnectionError):  # where it is full it may have closed already
                     link.send(b"{")
 
@@ -205,24 +203,22 @@ def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
         assert until(stays, "synced")
 
 
-def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(hosts, monkeypatch):
-    broken = """
-import sys
-from shim.core.bridge.hub import Hub
-heard = Hub.heard
-def fail(self, client, raw):
-    if b"fail" in raw:
-        raise RuntimeError("a mistake")
-    heard(self, client, raw)
-Hub.heard = fail
-from shim.bridge.host.__main__ import main
-sys.exit(main(sys.argv[1:]))
-"""
-    monkeypatch.setattr(start, "command", lambda: [sys.executable, "-P", "-c", broken])
-    one = hosts.start()
-    with hosts.link(one) as stays:
-        with raw(one) as link:
+@pytest.mark.anyio
+async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(life_here, hosts, monkeypatch):
+    hub = life_here.runner.hub
+    hear = hub.heard
+
+    def fail(client, line):
+        if b"fail" in line:
+            raise RuntimeError("a mistake")
+        hear(client, line)
+
+    monkeypatch.setattr(hub, "heard", fail)
+    async with life_here.serving(), await connect(os.path.basename(life_here._folder), hosts.environment) as stays:
+        with raw_at(life_here._folder) as link:
             link.sendall(HELLO + b'{"kind":"fail"}\n')
-            assert b"please report this" in heard(link)
-        stays.say({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
-        assert until_result(stays)[-1]["subtype"] == "success"
+            assert b"please report this" in await anyio.to_thread.run_sync(heard, link)
+        await stays.send({"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}})
+        with anyio.fail_after(PATIENCE):
+            while (await anext(stays))["kind"] != "accepted":
+                pass

@@ -5,7 +5,7 @@ from fuzzing.bridges import Bridge
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-EXAMPLES, FULL_EXAMPLES = 100, 1000
+EXAMPLES, FULL_EXAMPLES = 40, 1000
 STEPS = 60
 
 
