@@ -55,7 +55,7 @@ import structlog
 facts |= {
     "environment": dict(os.environ),
     "working directory": os.getcwd(),
-    "arguments": sys.argv,
+    "arguments": sys.argv[1:],
     "descriptors": sorted(os.listdir("/proc/self/fd"), key=int),
     "standard files": [(s.name, s.errors, s.encoding, s.closed) for s in (sys.stdin, sys.stdout, sys.stderr)],
     "handlers": {n: repr(_signal.getsignal(n)).partition(" at ")[0] for n in map(int, signal.valid_signals())},
@@ -135,10 +135,12 @@ class Runs:
     def __init__(self, box: Box) -> None:
         self._box = box
         self._variables = box.environment()
+        self._count = 0
 
     def start(self, program: str, *words: str, **options: Any) -> Reused:
         """Start a program, given as its text."""
-        path = self._box.path / "program.py"
+        self._count += 1
+        path = self._box.path / f"program{self._count}.py"
         path.write_text(program, encoding="utf-8")
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         options = {"env": self._variables, "cwd": self._box.cwd} | pipes | options
@@ -213,7 +215,7 @@ def test_commands_leave_nothing_to_the_next_run(runs: Runs, box: Box, tmp_path: 
         "import threading, time; threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()",
         "import subprocess; subprocess.Popen(['sleep', '0.01'])",
         "import atexit; atexit.register(print, 'the end')",
-        "import tempfile; left = tempfile.TemporaryDirectory()",
+        "import tempfile; tempfile.left = tempfile.TemporaryDirectory()",
     ],
 )
 def test_process_that_cannot_be_restored_ends(runs: Runs, program: str) -> None:

@@ -86,7 +86,7 @@ def kill_to_gone(how: str, what: int | None) -> float:
         lifeline = box.lifeline()
         environment = tree(box, lifeline, how, reachable=what != signal.SIGKILL)
         words, stdin = (ASK, subprocess.DEVNULL) if how == "one message" else (CONVERSE, subprocess.PIPE)
-        with box.running(*words, stdin=stdin, environment=environment) as running:
+        with box.running(*words, stdin=stdin, environment=environment, reuse=False) as running:
             if how != "one message":
                 running.say(USER)
             running.read_until(b'"init"')
@@ -215,7 +215,7 @@ def converse(box: Box, how: str, turns: int) -> tuple[Left, Left, int, set[str]]
     temporary.mkdir()
     environment = stand_in(box, how, turns) | {"TMPDIR": str(temporary)}
     before = files(box)
-    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment) as running:
+    with box.running(*CONVERSE, stdin=subprocess.PIPE, environment=environment, reuse=False) as running:
         early = look(running.process.pid)
         for number in range(turns):
             running.say(USER)

@@ -391,18 +391,20 @@ class Box:
 
     @contextmanager
     def running(self, *arguments: str, **options: Any) -> Iterator[Running]:
-        """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another `door` than claude."""
+        """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another `door` than claude.
+
+        Without `reuse` it has a process of its own.
+        """
         environment = self.environment(**options.pop("environment", {}))
         door = options.pop("door", "claude")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = start_shim(
-            [door, *arguments], env=environment, cwd=self.cwd, start_new_session=True, **(pipes | options)
-        )
+        options = {"cwd": self.cwd, "start_new_session": True, "reuse": True} | pipes | options
+        process = start_shim([door, *arguments], env=environment, **options)
         try:
             yield Running(process)
         finally:
             try:
-                os.killpg(process.pid, signal.SIGKILL)
+                process.end_group() if isinstance(process, Reused) else os.killpg(process.pid, signal.SIGKILL)
             except OSError:
                 pass
             process.wait()

@@ -153,13 +153,23 @@ class Reused(subprocess.Popen[bytes]):
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
         names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
         files = [names["p2cread"], names["c2pwrite"], names["errwrite"]]
-        cwd = os.fspath(names["cwd"] or os.getcwd())
-        request = Request(tuple(args), dict(names["env"]), cwd, module=self._module)
+        request = Request(
+            arguments=tuple(args),
+            environment=dict(names["env"]),
+            cwd=os.fspath(names["cwd"] or os.getcwd()),
+            new_session=bool(names["start_new_session"]),
+            module=self._module,
+        )
         self._worker = worker_for(request, [own if file == -1 else file for own, file in enumerate(files)])
         self.pid = self._worker.pid
         self._child_created = True
         pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def end_group(self) -> None:
+        """Kill what is left of the run and its process group. A worker that has finished the run is spared."""
+        if self.poll() is None or not self._worker.is_idle:
+            os.killpg(self.pid, signal.SIGKILL)
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         if self.returncode is None:
@@ -175,13 +185,16 @@ class Reused(subprocess.Popen[bytes]):
 
 
 class Worker:
-    """A fork of the server that runs one command after the other."""
+    """A fork of the server that runs one command after the other, with `new_session` each in the same own session."""
 
-    def __init__(self) -> None:
+    def __init__(self, new_session: bool) -> None:
+        self._new_session = new_session
+        self.is_idle = True
         self._link, theirs = socket.socketpair()
         null = os.open(os.devnull, os.O_RDWR)
         try:
-            self.pid = server("").fork(Request((), {}, "/", module=WORKER), [null, null, null, theirs.fileno()])
+            request = Request((), {}, "/", new_session=new_session, module=WORKER)
+            self.pid = server("").fork(request, [null, null, null, theirs.fileno()])
         finally:
             os.close(null)
             theirs.close()
@@ -192,6 +205,7 @@ class Worker:
         try:
             _send(self._link, request, files)
             if self._link.recv(1):
+                self.is_idle = False
                 return True
         except OSError:
             pass
@@ -211,7 +225,8 @@ class Worker:
             self._link.settimeout(None)
         if not status:
             return self._reap()
-        idle_workers.append(self)
+        self.is_idle = True
+        idle_workers[self._new_session].append(self)
         return status[0]
 
     def _reap(self) -> int:
@@ -223,16 +238,17 @@ class Worker:
 
 def worker_for(request: Request, files: Sequence[int]) -> Worker:
     """Return the worker that runs this request, a new one if none is idle."""
-    while idle_workers:
-        worker = idle_workers.pop()
+    idle = idle_workers[request.new_session]
+    while idle:
+        worker = idle.pop()
         if worker.run(request, files):
             return worker
-    worker = Worker()
+    worker = Worker(request.new_session)
     assert worker.run(request, files), "a new worker has ended"
     return worker
 
 
-idle_workers: list[Worker] = []
+idle_workers: dict[bool, list[Worker]] = {False: [], True: []}  # without and with a session of their own
 _servers: dict[str, Server] = {}
 _starting = threading.Lock()
 spared: set[int] = set()  # our servers and workers
@@ -265,7 +281,7 @@ def forkable(options: Mapping[str, Any]) -> bool:
 
 def reusable(options: Mapping[str, Any]) -> bool:
     """Whether a run with these options of `Popen` may be one of many runs of a worker."""
-    return possible and {"env", "cwd", "stdin", "stdout", "stderr"}.issuperset(options)
+    return possible and {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session"}.issuperset(options)
 
 
 def own_terminal() -> None:
@@ -580,8 +596,10 @@ def _work() -> int:
     reset = Reset(link.fileno())
     while received := _receive(link):
         link.sendall(b"+")
-        _become(*received, link.fileno())
-        status = contextvars.Context().run(_run_request, received[0])
+        request = received[0]._replace(new_session=False)  # that is the worker's
+        _become(request, received[1], link.fileno())
+        reset.use_signals()
+        status = contextvars.Context().run(_run_request, request)
         if not reset.is_possible():
             return status
         status = _flush(status)

@@ -21,6 +21,7 @@ from typing import Any
 
 OPEN_FILES = 4096  # as in `forking`
 OWN_MODULES = "shim_own_vendors_"  # modules of a user, each from the folder of its home
+LATE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)  # that code of ours changes or reads
 SYS_NAMES = (
     *("argv", "stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"),
@@ -47,6 +48,7 @@ class Reset:
         self._handlers = [(number, _signal.getsignal(number)) for number in numbers]
         self._sys = {name: getattr(sys, name) for name in SYS_NAMES}
         self._path = tuple(sys.path)
+        weakref.finalize(self, id).detach()  # the first one of a process registers a function for its end
         self._at_exit = _functions_at_exit()
         self._modules = len(sys.modules)
         globals_of_ours = [vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == "shim"]
@@ -76,7 +78,7 @@ class Reset:
         for name, value in self._sys.items():
             setattr(sys, name, value)
         sys.path[:] = self._path
-        self._restore_signals()
+        self._ignore_signals()
         if self._strays._adopting:
             self._prctl(self._strays.SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         self._restore_modules()
@@ -85,9 +87,15 @@ class Reset:
         for limit, value in self._limits.items():
             resource.setrlimit(limit, value)
 
-    def _restore_signals(self) -> None:
+    def _ignore_signals(self) -> None:
+        """Ignore the signals that come too late for the command, as they do where its process is gone."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.set_wakeup_fd(-1)
+        for number in LATE:
+            _signal.signal(number, _signal.SIG_IGN)  # type: ignore[attr-defined]
+
+    def use_signals(self) -> None:
+        """Restore how signals are handled, for the next command."""
         for number, handler in self._handlers:
             if _signal.getsignal(number) is not handler:
                 _signal.signal(number, handler)  # type: ignore[arg-type]
