@@ -9,12 +9,13 @@ from _pytest.mark.structures import ParameterSet
 from acp_clients import ACPS, AcpClient
 from clis import BARE, CLIS, Cli
 from sdk_clients import BEFORE, CODE_SDK, PYTHON, PYTHON_OLDEST, TYPESCRIPT, SdkClient
-from vendor_setups import CLAUDE_ITSELF, QWEN, Vendor
+from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, PI, QWEN, Vendor
 
 # What has nothing to do with Node is not tried on two of them.
 NEW_NODE = (PYTHON, PYTHON_OLDEST, TYPESCRIPT)
 STANDING = (PYTHON, ACPS[-1])  # each for all clients of its kind
 OTHERS = (*BEFORE, ACPS[0])  # each the last of its name
+DRIVEN = (QWEN, PI, CODEX, GEMINI)  # one vendor for each way of driving: that of gemini is the protocol of agents
 TALKERS = (PYTHON, TYPESCRIPT, ACPS[-1])  # with whom everything that two-way vendors can do is tried
 
 Test = Callable[..., None]
@@ -66,15 +67,16 @@ def dialog(
 ) -> Callable[[Test], Test]:
     """A row for each client, with the real claude and each vendor that is `able`: what two-way vendors can do.
 
-    `make e2e` tries it with the Python client and qwen, with the Python client and every vendor (`everywhere`), or not
-    at all (`later`).
+    `make e2e` tries it with the Python client and qwen, with the Python client and each way of driving a vendor
+    (`everywhere`), or not at all (`later`).
     """
 
     def decorate(test: Test) -> Test:
         cells = []
         for client in clients:
             for cli in (BARE, *(cli for cli in CLIS if not cli.outdated and able(cli.vendor))):
-                soon = client is PYTHON and (cli.vendor is QWEN or (everywhere and cli.vendor.two_way)) and not later
+                tried = cli.vendor is QWEN or (everywhere and cli.vendor in DRIVEN)
+                soon = client is PYTHON and tried and not later
                 cells.append(_cell(client, cli, asks, not soon))
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
 
@@ -91,14 +93,14 @@ def _later(client: Client, cli: Cli, older: Sequence[Client], everywhere: bool, 
 
     The newest client of a kind stands for its kind. Vendors that are started for each turn, as pi is, make no
     difference to a client: one scenario tries them `everywhere`. An older client, and TypeScript, is tried with qwen,
-    an older one only in the scenarios that have it in `older`. The real claude alone shows that the tests are right;
-    the Python client is enough for that. What the drop-in passes from and to the real claude unchanged, it passes in
-    the scenarios that have `passed`.
+    an older one only in the scenarios that have it in `older`. The real claude alone shows that the tests are right,
+    and the drop-in passes what comes from it and goes to it: both are tried with the Python client in the scenarios
+    that have `passed`.
     """
     if client not in STANDING:
         return cli.vendor is not QWEN or (client is not TYPESCRIPT and client not in older)
     if cli.bare:
-        return client is not PYTHON
+        return client is not PYTHON or not passed
     if cli.vendor is CLAUDE_ITSELF and client is PYTHON and not passed:
         return True
     return (cli.brief or cli.outdated) and not everywhere

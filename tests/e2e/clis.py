@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import tempfile
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +32,7 @@ from shim.state.config import VendorSettings
 from shim.vendors import find
 
 INSTALL_SECONDS = 60.0
+NOWHERE = "http://127.0.0.1:9"  # nothing listens there
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,35 @@ def install_drop_in(vendor: Vendor, environment: dict[str, str], root: Path) -> 
     """The drop-in, installed for the vendor; its program and state are added to the environment."""
     environment["SHIM_BIN"] = str(install(vendor.package).executable)
     environment["SHIM_STATE"] = str(root / "state")
+    remember_answers(vendor, root / "state")
     binaries = root / "bin"
     put(str(binaries), "claude", {"vendor": vendor.name}, force=False)  # the command looks at the vendor for seconds
     claude = binaries / "claude"
     assert os.access(claude, os.X_OK)
-    if vendor is PI_CUMULATIVE:  # its help takes a second of the two that it has; unheard it would count as the newest
-        probe = open_probe(find(vendor.name), VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS)
-        assert not probe.knows("--session-id")
     return claude
+
+
+def remember_answers(vendor: Vendor, state: Path) -> None:
+    """Put what the vendor's program says of itself into a new state folder, as it is from a user's second turn on."""
+    for name, answers in _probe_answers(vendor).items():
+        file = state / name
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file.write_bytes(answers)
+    state.chmod(0o700)
+
+
+@functools.cache
+def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
+    """Ask the vendor's program for its version, and pi for its help: once in a worker, for each is a start of it."""
+    described = find(vendor.name)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        program = install(vendor.package)
+        environment = isolated_environment(vendor, program, NOWHERE, root)
+        environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
+        probe = open_probe(described, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS)
+        probe.version(described.version)
+        if vendor in (PI, PI_CUMULATIVE):
+            assert probe.knows("--session-id") is (vendor is PI)
+        files = [path for path in (root / "state").rglob("*") if path.is_file()]
+        return {path.relative_to(root / "state"): path.read_bytes() for path in files}

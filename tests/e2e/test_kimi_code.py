@@ -23,18 +23,19 @@ def test_one_message_runs_unattended_and_its_session_goes_on(frontend: Frontend,
     assert "[[call]] Write" in json.dumps(model.requests[-1].messages)
 
 
-@pytest.mark.parametrize("allow", [True, False])
-@pytest.mark.parametrize("prompt", [WRITE, "[[shell]] touch made"])
-def test_a_conversation_is_asked_about_changes_and_commands(frontend: Frontend, prompt: str, allow: bool) -> None:
+def test_a_conversation_is_asked_about_changes_and_commands(frontend: Frontend) -> None:
     conversation = Conversation(frontend, *ASKING)
-    conversation.send(prompt)
-    question = conversation.until("can_use_tool")
-    conversation.answer(question, allow=allow)
-    result = conversation.until("result")
-    assert made(frontend) == ({"made"} if allow else set())
-    assert [denial["tool_name"] for denial in result["permission_denials"]] == (
-        [] if allow else [question["request"]["tool_name"]]
-    )
+    for prompt in (WRITE, "[[shell]] touch made"):
+        for allow in (False, True):
+            conversation.send(prompt)
+            question = conversation.until("can_use_tool")
+            assert made(frontend) == set()
+            conversation.answer(question, allow=allow)
+            result = conversation.until("result")
+            assert made(frontend) == ({"made"} if allow else set()), prompt
+            denied = [] if allow else [question["request"]["tool_name"]]
+            assert [denial["tool_name"] for denial in result["permission_denials"]] == denied, prompt
+        (frontend.folder / "made").unlink()
 
 
 def test_plan_mode_changes_nothing(frontend: Frontend) -> None:

@@ -6,7 +6,7 @@ import newest
 import pytest
 from newest import Report, check_vendor, compare_flags, list_checks
 from programs import version_of
-from vendor_setups import QWEN
+from vendor_setups import PI
 
 pytestmark = pytest.mark.e2e
 
@@ -46,5 +46,5 @@ def test_every_vendor_and_client_has_a_check() -> None:
 
 def test_the_pinned_version_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest, "find_newest", version_of)
-    report = check_vendor(QWEN)
-    assert report.format() == f"qwen: {version_of(QWEN.package)}: as pinned"
+    report = check_vendor(PI)
+    assert report.format() == f"pi: {version_of(PI.package)}: as pinned"

@@ -30,12 +30,13 @@ COLUMNS = (CLAUDE_ITSELF, *(vendor for vendor in VENDORS if vendor is not PI_CUM
 # real programs what holds each of them to the rules: its tools, its questions, its hook. `make full` tries all rows.
 CHOSEN = {
     QWEN: {
-        "allow Bash; touch", "acceptEdits; Write elsewhere", "deny Bash(touch:*); touch",
+        "bypass; touch", "allow Bash; touch", "acceptEdits; Write elsewhere", "deny Bash(touch:*); touch",
         "deny Edit(./secret/**); Write there", "a hook of the user; touch", "--tools Read; touch",
     },
+    CLAUDE_ITSELF: {"bypass; touch"},
     PI: {"allow Bash; touch", "acceptEdits; Write elsewhere", "deny Edit; Write", "--tools Read; touch"},
 }  # fmt: skip
-EVERYWHERE = {"bypass; touch", "deny Bash; touch"}
+EVERYWHERE = {"deny Bash; touch"}
 
 
 def cells() -> list[Any]:

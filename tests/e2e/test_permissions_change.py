@@ -73,7 +73,7 @@ def test_a_mode_binds_the_next_call(claude: Frontend) -> None:
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF, QWEN, *ASK], ids=str, indirect=True)
-@pytest.mark.parametrize("kind", ["deny", "allow"])
+@pytest.mark.parametrize("kind", ["deny", pytest.param("allow", marks=pytest.mark.full)])
 def test_a_rule_of_an_answer_binds_the_next_call(claude: Frontend, kind: str) -> None:
     conversation = Conversation(claude, *ASKING)
     rules = [{"toolName": "Bash", "ruleContent": "python3:*"}]

@@ -27,7 +27,18 @@ from scripts import (
     ScriptedServer,
     text_of,
 )
-from vendor_setups import CODEX, COPILOT, GEMINI, OPENCODE, PI, PI_CUMULATIVE, QWEN, VENDORS, Vendor
+from vendor_setups import (
+    CODEX,
+    COPILOT,
+    GEMINI,
+    OPENCODE,
+    PI,
+    PI_CUMULATIVE,
+    QWEN,
+    QWEN_NO_RELAUNCH,
+    VENDORS,
+    Vendor,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -264,6 +275,9 @@ def test_a_limit_that_passes_is_not_seen_in_the_reply(frontend: Frontend, model:
 def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
+    # As a user's qwen does, it starts itself again and again: every process of it has to go.
+    kept = {name: value for name, value in frontend.environment.items() if name != QWEN_NO_RELAUNCH}
+    frontend.environment = kept
     process = begin_slowly(frontend, model, vendor)
     assert frontend.processes()
     process.interrupt()

@@ -40,9 +40,14 @@ CASES = cases()
 RUNS = [(case, vendor) for case in CASES for vendor in case.vendors]
 
 
-def in_turn(number: int, client: SdkClient) -> bool:
-    """Whether `make e2e` gives the run to this client; `make full` gives every run to all of them."""
-    return number % len(SDKS) == SDKS.index(client)
+def in_turn(case: Torture, vendor: str, client: SdkClient) -> bool:
+    """Whether `make e2e` gives the run to this client; `make full` gives every run to all of them.
+
+    Each case is read once, by one of the clients, from one of its vendors.
+    """
+    number = CASES.index(case)
+    turn, which = divmod(number, len(SDKS))
+    return SDKS.index(client) == which and case.vendors.index(vendor) == turn % len(case.vendors)
 
 
 CELLS = [
@@ -51,10 +56,10 @@ CELLS = [
         case,
         vendor,
         id=f"{vendor}-{case.name}-{client}",
-        marks=() if in_turn(number, client) else pytest.mark.full,
+        marks=() if in_turn(case, vendor, client) else pytest.mark.full,
     )
     for client in SDKS
-    for number, (case, vendor) in enumerate(RUNS)
+    for case, vendor in RUNS
 ]
 
 
@@ -121,7 +126,7 @@ def seen(place: Place) -> Seen:
 
     def look(client: SdkClient) -> dict[str, Line]:
         if client.name not in known:
-            own = [run for number, run in enumerate(runs) if sweeps.full or in_turn(number, client)]
+            own = [run for run, of in zip(runs, RUNS, strict=True) if sweeps.full or in_turn(*of, client)]
             start = {"claude": str(place.claude), "cwd": str(place.folder), "partial": True, "asks": False}
             start |= {"runs": own, "at_once": AT_ONCE, "seconds": patience(HANG_SECONDS)}
             file = folder / "start.json"

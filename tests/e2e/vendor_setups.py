@@ -14,6 +14,8 @@ from programs import CLAUDE, copilot_cache, version_of
 from responses_server import ResponsesServer
 from scripts import ScriptedServer
 
+QWEN_NO_RELAUNCH = "QWEN_CODE_NO_RELAUNCH"  # qwen starts itself a third time where this is not set
+
 
 @dataclass(frozen=True)
 class Vendor:
@@ -67,13 +69,16 @@ class Vendor:
 
 
 def prepare_qwen(home: Path, url: str) -> Mapping[str, str]:
-    """Without the memory switches it asks its model behind the scenes; the folder would need to be trusted."""
+    """Without the memory switches it asks its model behind the scenes; the folder would need to be trusted.
+
+    It does not start itself a third time: that takes a third of a run.
+    """
     settings = {
         "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
         "security": {"folderTrust": {"enabled": False}},
     }
     _write_json(home / ".qwen" / "settings.json", settings)
-    return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "x", "OPENAI_MODEL": MODEL}
+    return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "x", "OPENAI_MODEL": MODEL, QWEN_NO_RELAUNCH: "true"}
 
 
 def prepare_pi(home: Path, url: str) -> Mapping[str, str]:
@@ -102,7 +107,14 @@ def prepare_gemini(home: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
-    """A provider of its own, called `mock`, with prices; nothing is fetched."""
+    """A provider of its own, called `mock`, with prices; nothing is fetched.
+
+    The package for plugins, which it installs beside its settings at each start, counts as installed.
+    """
+    settings_folder = home / ".config" / "opencode"
+    (settings_folder / "node_modules").mkdir(parents=True)
+    installed = {"dependencies": {"@opencode-ai/plugin": "*"}}
+    _write_json(settings_folder / "package-lock.json", {"packages": {"": installed}})
     model = {
         "limit": {"context": 128_000, "output": 8000},
         "reasoning": True,
@@ -123,6 +135,7 @@ def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
         "OPENCODE_CONFIG_CONTENT": json.dumps(settings),
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "BUN_JSC_useDFGJIT": "0",  # a run is too short for the optimizing compiler: without it a fifth is saved
     }
 
 
