@@ -32,7 +32,7 @@ from shim.state.config import VendorSettings
 from shim.vendors import find
 
 INSTALL_SECONDS = 60.0
-NOWHERE = "http://127.0.0.1:9"  # nothing listens there
+NOWHERE = "http://127.0.0.1:9"  # no program needs its model to say its version
 
 
 @dataclass(frozen=True)

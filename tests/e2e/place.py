@@ -229,12 +229,12 @@ def free_port() -> int:
             return port
 
 
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition came true in time."""
+def wait_until(condition: Callable[[], bool], seconds: float, interval: float = POLL_SECONDS) -> bool:
+    """Whether the condition came true in time; it is looked at once in an interval."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while not condition():
         if time.monotonic() > deadline:
             return False
-        pause.wait(POLL_SECONDS)
+        pause.wait(interval)
     return True

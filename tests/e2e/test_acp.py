@@ -21,7 +21,8 @@ ASKING = ("--permission-prompt-tool", "stdio")
 SAVING = (CODEX, COPILOT, OPENCODE, KIMI, QWEN)  # gemini loses a session that goes on in the minute in which it began
 FULL = [pytest.param(vendor, marks=pytest.mark.full) for vendor in (OPENCODE, KIMI, COPILOT, CODEX)]
 each = pytest.mark.parametrize("vendor", [GEMINI, *FULL], ids=str, indirect=True)
-quick = pytest.mark.parametrize("vendor", [GEMINI, KIMI, COPILOT, *FULL[:1]], ids=str, indirect=True)
+allows = pytest.mark.parametrize("vendor", [GEMINI, KIMI, COPILOT, *FULL[:1]], ids=str, indirect=True)
+denies = pytest.mark.parametrize("vendor", [GEMINI, COPILOT, *FULL[:2]], ids=str, indirect=True)
 
 
 class Conversation:
@@ -64,7 +65,7 @@ def made(frontend: Frontend) -> set[str]:
     return {path.name for path in Path(frontend.folder).iterdir()} - {"hello.txt"}
 
 
-@quick
+@allows
 def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Frontend, vendor: Vendor) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
@@ -81,7 +82,7 @@ def test_a_call_runs_when_the_frontend_allows_it_and_not_before(frontend: Fronte
     )
 
 
-@quick
+@denies
 def test_the_model_goes_on_behind_a_call_that_was_denied(frontend: Frontend) -> None:
     conversation = Conversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")

@@ -25,6 +25,7 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vend
 pytestmark = pytest.mark.e2e
 
 COMMAND_SECONDS = 60.0
+LOOK_SECONDS = 0.4
 FIRST = re.compile(r"^backgrounded · ([0-9a-f]{8})")
 TRIED = [QWEN, *(pytest.param(each, marks=pytest.mark.full) for each in (PI, CODEX, GEMINI, OPENCODE, CLAUDE_ITSELF))]
 one_vendor = pytest.mark.parametrize("vendor", TRIED, ids=str, indirect=True)
@@ -64,8 +65,8 @@ class Desk:
         return next((each for each in listed if each.get("id") == short), {})
 
     def reaches(self, short: str, happened: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
-        """What is said of a session once something is so."""
-        wait_until(lambda: happened(self.agent(short)), TURN_SECONDS)
+        """What is said of a session once something is so. To look is to start a program, so it is not done often."""
+        wait_until(lambda: happened(self.agent(short)), TURN_SECONDS, LOOK_SECONDS)
         now = self.agent(short)
         assert happened(now), (now, self.claude("daemon", "logs").stdout, self.claude("logs", short).stdout)
         return now

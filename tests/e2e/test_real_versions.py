@@ -8,16 +8,36 @@ import sys
 from pathlib import Path
 
 import pytest
-from clis import isolated_environment
+from clis import NOWHERE, isolated_environment, remember_answers
 from programs import install
-from vendor_setups import CLAUDE_ITSELF, VENDORS, Vendor
+from vendor_setups import CLAUDE_ITSELF, GEMINI, OPENCODE, PI_CUMULATIVE, VENDORS, Vendor
+
+from shim.process.probe import known_version
+from shim.state.config import VendorSettings
+from shim.vendors import find
 
 pytestmark = pytest.mark.e2e
 SLOW_SECONDS = 90  # for a program of megabytes of JavaScript, on a machine that does other things too
-NOWHERE = "http://127.0.0.1:9"  # no program needs its model to say its version
 
 
-@pytest.mark.parametrize("vendor", [*VENDORS, CLAUDE_ITSELF], ids=str)
+# Doctor starts the program several times, and each start of these takes a second of a core or more.
+SLOW = (PI_CUMULATIVE, GEMINI, OPENCODE)
+DIAGNOSED = [pytest.param(vendor, marks=[pytest.mark.full] * (vendor in SLOW)) for vendor in (*VENDORS, CLAUDE_ITSELF)]
+
+
+@pytest.mark.parametrize("vendor", SLOW, ids=str)
+def test_the_version_that_a_slow_program_said_was_tested(vendor: Vendor, tmp_path: Path) -> None:
+    """It was asked once, before the first test that needs its answers."""
+    program, described = install(vendor.package), find(vendor.name)
+    environment = isolated_environment(vendor, program, NOWHERE, tmp_path)
+    environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
+    remember_answers(vendor, tmp_path / "state")
+    version = known_version(described, VendorSettings(), environment, environment["HOME"])
+    assert version == program.version
+    assert described.version.place(version) == "tested"
+
+
+@pytest.mark.parametrize("vendor", DIAGNOSED, ids=str)
 def test_the_version_of_a_real_program_is_read_and_was_tested(vendor: Vendor, tmp_path: Path) -> None:
     program = install(vendor.package)
     environment = isolated_environment(vendor, program, NOWHERE, tmp_path)
