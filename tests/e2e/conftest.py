@@ -15,7 +15,15 @@ from table import Table
 from vendor_setups import VENDORS, Vendor
 
 TABLES: dict[str, Table] = {}  # those that are printed: pytest's hooks of a report know no configuration
-SHARED = ("test_torture_clients.py", "test_export_browser.py", "test_exports.py")
+SHARED = (
+    "test_torture_clients.py",
+    "test_export_browser.py",
+    "test_exports.py",
+    "test_page.py",
+    "test_page_back.py",
+    "test_page_looks.py",
+    "test_page_vendors.py",
+)
 
 
 @pytest.fixture

@@ -121,8 +121,9 @@ def test_in_a_conversation_each_name_counts_from_the_next_message_on(
 @pytest.mark.parametrize("vendor", [pytest.param(PI, marks=pytest.mark.full), OPENCODE], ids=str, indirect=True)
 def test_the_vendors_own_list_can_be_chosen_from(plain: Frontend, model: ScriptedServer, vendor: Vendor) -> None:
     """`shim doctor` asks the vendor's program for it, as `shim install` does."""
-    subprocess.run([sys.executable, "-m", "shim", "doctor", vendor.name], env=dict(plain.environment), cwd=plain.folder,
-                   stdin=subprocess.DEVNULL, capture_output=True, timeout=TURN_SECONDS, check=False)  # fmt: skip
+    doctor = [sys.executable, "-m", "shim", "doctor", vendor.name, "--wait", f"{TURN_SECONDS:g}"]
+    subprocess.run(doctor, env=dict(plain.environment), cwd=plain.folder, stdin=subprocess.DEVNULL,
+                   capture_output=True, timeout=3 * TURN_SECONDS, check=False)  # fmt: skip
     conversation = Conversation(plain)
     names = [one["value"] for one in conversation.order(subtype="initialize")["models"]]
     assert names[0] == "default" and {f"mock/{MODEL}", vendor.second_model} <= set(names)

@@ -34,7 +34,6 @@ from vendor_setups import (
     OPENCODE,
     PI,
     PI_CUMULATIVE,
-    QWEN,
     QWEN_NO_RELAUNCH,
     VENDORS,
     Vendor,
@@ -334,8 +333,9 @@ RESUMED = [
     pytest.param(vendor, chosen, id=f"{vendor}-{'chosen' if chosen else 'any'}-id", marks=[pytest.mark.full] * later)
     for vendor in VENDORS
     for chosen in (False, True)
-    # With the other vendors a conversation of `test_clients` or `test_codex` goes on by an id that nobody chose.
-    for later in [not chosen and vendor not in (QWEN, COPILOT)]
+    # With the others a conversation of `test_clients`, `test_codex` or `test_background` goes on by an id that nobody
+    # chose.
+    for later in [not chosen and vendor is not COPILOT]
 ]
 
 
@@ -440,7 +440,7 @@ def test_opencode_refuses_what_its_rules_would_ask_about(frontend: Frontend, fla
 
 
 @only_gemini
-@pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
+@pytest.mark.parametrize("mode", ["default", "plan", pytest.param("acceptEdits", marks=pytest.mark.full)])
 def test_a_model_cannot_approve_its_own_plan(frontend: Frontend, mode: str) -> None:
     """gemini alone does it where nobody can be asked, and then runs everything."""
     run = frontend.run("[[unplan]] touch made.txt", "--permission-mode", mode)

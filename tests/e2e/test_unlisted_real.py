@@ -91,7 +91,9 @@ def test_another_real_vendor_answers_where_nobody_is_logged_in(claude: Claude) -
     assert brief(lines)[-2] == f"end:success {REPLY}"
 
 
-@pytest.mark.parametrize("talks", [False, True], ids=["one message", "a conversation"])
+@pytest.mark.parametrize(
+    "talks", [pytest.param(False, marks=pytest.mark.full), True], ids=["one message", "a conversation"]
+)
 def test_qwen_answers_for_a_real_claude_that_nobody_is_logged_in_with(claude: Claude, talks: bool) -> None:
     if talks:
         messages = [USER | {"message": {"role": "user", "content": f"[[text]] {it}"}} for it in ("one", "two")]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clis import isolated_environment
+from clis import isolated_environment, remember_answers
 from place import Line, LineProcess, Place
 from programs import install
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
@@ -52,6 +52,7 @@ def yume(request: pytest.FixtureRequest, hello: Path, tmp_path: Path) -> Iterato
         program = install(vendor.package)
         environment = isolated_environment(vendor, program, server.url, tmp_path)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
+        remember_answers(vendor, tmp_path / "state")
         command = [sys.executable, "-m", "shim", "install", "--as", "yume-cli", "--to", str(tmp_path / "bin")]
         subprocess.run(command, env=environment, cwd=environment["HOME"], timeout=60, check=True)
         place = Place(tmp_path / "bin" / "yume-cli", hello.parent, environment)
