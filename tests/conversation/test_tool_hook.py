@@ -25,9 +25,10 @@ from shim.vendors.codex_rules import HOOK as CODEX
 SECONDS = 30.0
 RULES = policy(deny=["Bash(touch:*)"])
 SLOW = """
-import sys, time, types
+import signal, sys, time, types
 from shim.conversation import tool_hook
-tool_hook.SECONDS = 1
+signal.alarm = lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
+tool_hook.SECONDS = 0.3
 module = types.ModuleType("slow")
 def calls(event, place):
     time.sleep(600)

@@ -648,17 +648,18 @@ def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_se
     assert again.result["result"] == results(done)[0]["result"] == "I am cow."
 
 
-@pytest.mark.parametrize("words", [("-p", "hi"), ("-p", "hi", "--output-format", "json"), ASK])
-def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several, words):
+def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several):
     real_several.settings("ant", "bee")
     real_several.prints("ant", UNAUTHORIZED, code=1)
     real_several.prints("bee", LIMITED, code=1)
-    cast = real_several.box.path / "run.cast"
-    done = real_several.box.claude(*words, SHIM_RECORD=str(cast))
-    assert done.status == 1 and b"ant did not answer either" in done.stdout
-    assert real_several.box.shim("replay", "--check", str(cast)).status == 0
-    assert real_several.box.shim("show", str(cast)).status == 0
-    assert real_several.box.shim("cast", "verify", str(cast)).status == 0
+    casts = []
+    for words in (("-p", "hi"), ("-p", "hi", "--output-format", "json"), ASK):
+        casts.append(str(real_several.box.path / f"run{len(casts)}.cast"))
+        done = real_several.box.claude(*words, SHIM_RECORD=casts[-1])
+        assert done.status == 1 and b"ant did not answer either" in done.stdout, words
+        assert real_several.box.shim("replay", "--check", casts[-1]).status == 0, words
+    assert real_several.box.shim("show", casts[-1]).status == 0
+    assert real_several.box.shim("cast", "verify", *casts).status == 0
 
 
 def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several):
