@@ -477,7 +477,7 @@ def test_run_without_a_vendor_says_how_to_choose_one(box):
 REMOVED = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
 
 
-@pytest.mark.parametrize("words", [("doctor",), ("claude", "-p", "hi")])
+@pytest.mark.parametrize("words", [("vendors",), ("claude", "-p", "hi")])
 def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
     """The error must not name stdout."""
     command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *words]
@@ -488,9 +488,9 @@ def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
     assert "output cannot be written" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [("vendors",), ("run", "hi")])
+@pytest.mark.parametrize("words", [("doctor",), ("run", "hi")])
 def test_in_a_folder_that_was_removed_each_command_names_it(inside, shim, monkeypatch, words):
-    """In this process; the error of `doctor` is the same code."""
+    """In this process."""
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", inside.fake(["out", ANSWER]))
     gone = inside.cwd / "gone"
