@@ -17,7 +17,7 @@ from terminal import on_terminal
 
 from shim.story.terminal.sums import SHORTEST
 from tests.commands.bridge.terminal.test_attach import CTRL_Z, ENDED, QUESTION
-from tests.conversation.test_two_way import CANCELLED, INIT, TURN, result, says
+from tests.conversation.test_two_way import CANCELLED, INIT, TURN, asks, calls, result, returns, says
 
 SECOND = [["hear", "second"], ["out", ndjson(says("World."), result("World."))]]
 
@@ -76,17 +76,36 @@ def waiting(hosts, one):
     return hosts.wait_until(one, lambda now: now.facts["status"] == "waiting")
 
 
-@pytest.mark.parametrize(
-    ("word", "how"),
-    [("y", "allowed"), ("1", "allowed"), ("allow", "allowed"), ("a", "allowed"), ("n", "denied"), ("deny", "denied")],
-)
-def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session, hosts, shim, word, how):
-    one = session(*QUESTION, *ENDED)
-    waiting(hosts, one)
-    ended = shim("claude", "attach", one.id, said=f"{word}\n")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "? may it run Bash touch x" in ended.stdout and f"→ {how} after" in ended.stdout
-    assert "\x1b" not in ended.stdout
+def next_question(hosts, one, before):
+    """Wait for a question that is none of those before."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with hosts.link(one, role="watch", replay=False) as watcher:
+            new = [question for question in watcher.welcome["questions"] if question not in before]
+        if new:
+            return new[0]
+        assert time.monotonic() < deadline, "nothing is asked"
+        time.sleep(0.01)
+
+
+WORDS = {"y": "allowed", "1": "allowed", "allow": "allowed", "n": "denied", "deny": "denied", "a": "allowed"}
+
+
+def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session, hosts, shim):
+    """With each word that is an answer; "a" comes last, because later calls would not be asked about."""
+    steps = []
+    for word in WORDS:
+        question = ndjson(calls(word), asks(word, question=f"q-{word}"))
+        steps += [["out", question], ["hear", "control_response"], ["out", ndjson(returns("done", identity=word))]]
+    one = session(["hear", "go"], ["out", ndjson(INIT)], *steps, ["out", ndjson(says("After."), result("After."))])
+    answered = []
+    for word, how in WORDS.items():
+        answered.append(next_question(hosts, one, answered))
+        ended = shim("claude", "attach", one.id, said=f"{word}\n")
+        assert (ended.returncode, ended.stderr) == (0, ""), word
+        _, asked, rest = ended.stdout.rpartition("? may it run Bash touch x")
+        assert asked and f"→ {how} after" in rest, (word, ended.stdout)
+        assert "\x1b" not in ended.stdout
     done(hosts, one)
 
 
@@ -118,19 +137,20 @@ def test_nothing_on_stdin_shows_the_session_and_leaves(session, hosts, shim):
     assert hosts.now(one).alive
 
 
-@pytest.mark.parametrize("words", [("claude", "attach"), ("bridge", "attach")])
-@pytest.mark.parametrize("said", ["second\n", None])
-def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tmp_path, words, said):
-    one = session(["hear", "go"], TURN, *SECOND)
+def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(session, hosts, shim, tmp_path):
+    one = session(["hear", "go"], TURN, *SECOND, *SECOND)
     done(hosts, one)
     path = tmp_path / "lines"
-    path.write_text(said or "")
-    with open(path if said else os.devnull) as lines:
-        ended = shim(*words, one.id, stdin=lines)
-    assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout
-    with hosts.link(one) as link:
-        while said and until(link, "line")["line"].get("result") != "World.":
-            pass
+    path.write_text("second\n")
+    for number, words in enumerate((("claude", "attach"), ("bridge", "attach"))):
+        for file in (os.devnull, path):
+            with open(file) as lines:
+                ended = shim(*words, one.id, stdin=lines)
+            assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout, (words, file)
+        with hosts.link(one) as link:
+            for _ in range(number + 1):
+                while until(link, "line")["line"].get("result") != "World.":
+                    pass
 
 
 def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, shim):
@@ -157,7 +177,7 @@ def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
     done(hosts, one)
     code = (
         "import os, sys; from shim.commands.bridge.terminal import attach, seat; from shim.bridge import registry\n"
-        "seat.PATIENCE_SECONDS = 0.5; one = registry.look_up(sys.argv[1], os.environ)\n"
+        "seat.PATIENCE_SECONDS = 0.1; one = registry.look_up(sys.argv[1], os.environ)\n"
         "sys.exit(attach.attach(one, os.environ))"
     )
     with started(one.session, command=(sys.executable, "-c", code)) as process:
