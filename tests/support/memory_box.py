@@ -46,6 +46,7 @@ from shim.process.probe import Probe
 from shim.process.spawn_error import unstartable
 
 NEVER = float("inf")
+HANG_SECONDS = 4 * PATIENCE  # real ones, without a look at the event loop: a flood takes long on a busy machine
 STDIN_PIPE_BYTES = 1024 * 1024
 ALL = 2**30  # bytes
 DEMO = "shim.commands.turn.demo_child"  # the bundled program of the vendor demo; here it is the program `demo`
@@ -83,7 +84,7 @@ class Turns:
         """Let the drop-in do what it can do now."""
         if not self.is_over:
             self._go.release()
-            assert self._back.acquire(timeout=PATIENCE), "the drop-in hangs outside of its event loop"
+            assert self._back.acquire(timeout=HANG_SECONDS), "the drop-in hangs outside of its event loop"
 
     def idle(self, timeout: float | None) -> None:
         """Called by the event loop when it has nothing to do before `timeout` seconds have passed."""
