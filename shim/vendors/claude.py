@@ -65,7 +65,13 @@ VENDOR = Vendor(
     modes=dict.fromkeys(_ANY, ()),
     passthrough=True,
     abilities=Abilities(
-        limits_tools=True, limits_turns=True, streams=True, resumes=True, structures=True, servers=True
+        limits_tools=True,
+        limits_choice=True,
+        limits_turns=True,
+        streams=True,
+        resumes=True,
+        structures=True,
+        servers=True,
     ),
     enforcement=Enforcement(own=True),
     surroundings=Surroundings(api_base="ANTHROPIC_BASE_URL"),

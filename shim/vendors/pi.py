@@ -203,7 +203,9 @@ VENDOR = Vendor(
     listed=("Read", "Bash", "Edit", "MultiEdit", "Write"),
     chooses=available,
     unattended=True,
-    abilities=Abilities(takes_effort=True, limits_tools=True, streams=True, resumes=True, retracts=True, prices=True),
+    abilities=Abilities(
+        takes_effort=True, limits_tools=True, limits_choice=True, streams=True, resumes=True, retracts=True, prices=True
+    ),
     enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),  # it loses the tools of all servers
     sessions=SessionFacts(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.

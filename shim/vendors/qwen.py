@@ -165,6 +165,7 @@ VENDOR = Vendor(
     abilities=Abilities(
         takes_effort=True,
         limits_tools=True,
+        limits_choice=True,
         limits_turns=True,
         streams=True,
         resumes=True,

@@ -27,14 +27,15 @@ from shim.conversation import tool_hook
 from shim.core.reading.json_text import dump
 
 EDITS = ("Write", "Edit")
+MCP_TOOL = "mcp__srv__make"  # the tool of an MCP server
 
 
 @dataclass(frozen=True)
 class Call:
     """A call that a model makes, in Claude's words; `target` is the file that a shell line changes, "" for none."""
 
-    tool: str  # Bash, Read, Write, Edit or WebFetch
-    argument: str  # a command, a path or an address
+    tool: str  # Bash, Read, Write, Edit, WebFetch or MCP_TOOL
+    argument: str  # a command, a path or an address; "" for MCP_TOOL
     target: str = ""
 
     @property
@@ -88,21 +89,23 @@ class StandIn:
 class Pi(StandIn):
     """pi: `--tools` is the list of its tools; pi_gate.js keeps file tools inside of folders."""
 
-    names: ClassVar = {"Bash": "bash", "Read": "read", "Write": "write", "Edit": "edit"}
+    names: ClassVar = {"Bash": "bash", "Read": "read", "Write": "write", "Edit": "edit", MCP_TOOL: MCP_TOOL}
 
     def runs(self, call: Call) -> bool:
-        tools = ["read", "bash", "edit", "write"]
+        tools = ["read", "bash", "edit", "write", MCP_TOOL]
         if "--no-tools" in self.words:
             tools = []
-        for names in self.values("--tools"):
-            tools = names.split(",")
+        for names in self.values("--tools"):  # it keeps the tools of servers, unless one is named
+            tools = names.split(",") + ([] if "mcp__" in names else [MCP_TOOL])
+        if "--no-mcp" in self.words:
+            tools = [name for name in tools if name != MCP_TOOL]
         return self.names[call.tool] in tools and self._passes_gate(call)
 
     def _passes_gate(self, call: Call) -> bool:
         if not any(file.endswith("pi_gate.js") for file in self.values("-e")):
             return True
         gate = json.loads(self.environment["PI_GATE"])
-        if call.tool == "Bash":
+        if call.tool in ("Bash", MCP_TOOL):
             return True
         parts = os.path.realpath(os.path.join(self.cwd, call.argument)).split(os.sep)
         named = any(part.lower() in gate["names"] for part in parts)
@@ -120,6 +123,7 @@ class Gemini(StandIn):
         "Write": "write_file",
         "Edit": "replace",
         "WebFetch": "web_fetch",
+        MCP_TOOL: "make",
     }
     modes: ClassVar = {"auto_edit": "autoEdit"}
 
@@ -144,9 +148,14 @@ class Gemini(StandIn):
             for rule in rules:
                 names = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
                 fits = re.search(rule.get("argsPattern", ""), arguments) is not None
-                if "mcpName" not in rule and tool in names and mode in rule.get("modes", [mode]) and fits:
+                fits = fits and self._is_server_meant(rule, call) and (tool in names or "*" in names)
+                if fits and mode in rule.get("modes", [mode]):
                     found.append((rule["priority"], rule["decision"]))
         return max(found)[1] if found else None
+
+    def _is_server_meant(self, rule: Mapping[str, Any], call: Call) -> bool:
+        """Return whether a rule about a server is about this call's, and a rule about no server about its own tool."""
+        return rule.get("mcpName") in (("srv", "*") if call.tool == MCP_TOOL else (None,))
 
 
 class OpenCode(StandIn):
@@ -155,7 +164,14 @@ class OpenCode(StandIn):
     What asks is refused without --auto.
     """
 
-    names: ClassVar = {"Bash": "bash", "Read": "read", "Write": "edit", "Edit": "edit", "WebFetch": "webfetch"}
+    names: ClassVar = {
+        "Bash": "bash",
+        "Read": "read",
+        "Write": "edit",
+        "Edit": "edit",
+        "WebFetch": "webfetch",
+        MCP_TOOL: "srv_make",
+    }
 
     def runs(self, call: Call) -> bool:
         path = os.path.relpath(call.argument, self.cwd) if call.tool in EDITS else "*"
@@ -175,24 +191,164 @@ class OpenCode(StandIn):
         return str(decision)
 
 
+class Droid(StandIn):
+    """droid: `--only-tools` are its tools; it runs what its model labels a low risk, and reads everything."""
+
+    names: ClassVar = {
+        "Bash": "Execute",
+        "Read": "Read",
+        "Write": "Create",
+        "Edit": "Edit",
+        "WebFetch": "FetchUrl",
+        MCP_TOOL: "srv___make",
+    }
+
+    def runs(self, call: Call) -> bool:
+        only = [name for names in self.values("--only-tools") for name in names.split(",")]
+        if only and self.names[call.tool] not in only:
+            return False
+        if "--skip-permissions-unsafe" in self.words or call.tool in ("Bash", "Read"):
+            return True
+        return call.tool in EDITS and self.values("--auto") == ["low"]
+
+
+class Cline(StandIn):
+    """cline: without `--auto-approve true` nothing runs, because nobody can approve a call."""
+
+    names: ClassVar = {
+        "Bash": "run_commands",
+        "Read": "read_files",
+        "Write": "editor",
+        "Edit": "editor",
+        "WebFetch": "fetch_web_content",
+        MCP_TOOL: "srv__make",
+    }
+
+    def runs(self, call: Call) -> bool:
+        return self.values("--auto-approve") == ["true"] and "--plan" not in self.words
+
+
 class Kimi(StandIn):
     """kimi: with `--print` it runs everything."""
 
-    names: ClassVar = {"Bash": "Shell", "Read": "ReadFile", "Write": "WriteFile", "Edit": "StrReplaceFile"}
+    names: ClassVar = {
+        "Bash": "Shell",
+        "Read": "ReadFile",
+        "Write": "WriteFile",
+        "Edit": "StrReplaceFile",
+        MCP_TOOL: "make",
+    }
 
     def runs(self, call: Call) -> bool:
         return True
 
 
+class KimiCode(StandIn):
+    """Kimi Code CLI with `-p`: it runs everything."""
+
+    names: ClassVar = {
+        "Bash": "Bash",
+        "Read": "Read",
+        "Write": "Write",
+        "Edit": "Edit",
+        "WebFetch": "FetchURL",
+        MCP_TOOL: "mcp__srv__make",
+    }
+
+    def runs(self, call: Call) -> bool:
+        return True
+
+
+class KimiCodeAcp(KimiCode):
+    """`kimi acp` in a git work tree: it asks before commands and tools of servers, and about nothing else."""
+
+    waits = True
+    keys: ClassVar = {"Bash": "command", "WebFetch": "url"}
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.left: list[Call] = []
+        self.prompt_id: object = None
+        self.mode = "default"
+
+    def make_calls(self) -> None:
+        """Make the calls during the prompt."""
+
+    def receive(self, line: bytes) -> bytes:
+        message = json.loads(line)
+        method = message.get("method")
+        if method == "initialize":
+            return _answer(message, {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}})
+        if method == "session/new":
+            modes = [{"id": "default", "name": "Default"}, {"id": "plan", "name": "Plan"}]
+            return _answer(message, {"sessionId": "s1", "modes": {"currentModeId": "default", "availableModes": modes}})
+        if method == "session/prompt":
+            self.left, self.prompt_id = list(self.calls), message["id"]
+            return self._continue()
+        if method == "session/set_mode":
+            self.mode = message["params"]["modeId"]
+        if method is None and self.left:
+            call = self.left.pop(0)
+            allowed = message["result"]["outcome"].get("optionId") == "yes"
+            if allowed:
+                self.ran.add(call)
+            return self._end_call(call) + self._continue()
+        return _answer(message, {}) if "id" in message else b""
+
+    def _continue(self) -> bytes:
+        """Make calls up to the next one that needs an answer. Answer the prompt after the last call."""
+        printed = b""
+        while self.left:
+            call = self.left[0]
+            printed += self._start_call(call)
+            if call.tool in ("Bash", MCP_TOOL):
+                return printed + self._ask(call)
+            if not (self.mode == "plan" and call.tool in EDITS):
+                self.ran.add(call)
+            printed += self._end_call(self.left.pop(0))
+        return printed + _answer({"id": self.prompt_id}, {"stopReason": "end_turn"})
+
+    def _start_call(self, call: Call) -> bytes:
+        arguments = json.dumps({self.keys.get(call.tool, "path"): call.argument})
+        content = [{"type": "content", "content": {"type": "text", "text": arguments}}]
+        return self._update("tool_call", call, title=self.names[call.tool], status="in_progress", content=content)
+
+    def _end_call(self, call: Call) -> bytes:
+        content = [{"type": "content", "content": {"type": "text", "text": "."}}]
+        status = "completed" if call in self.ran else "failed"
+        return self._update("tool_call_update", call, status=status, content=content)
+
+    def _ask(self, call: Call) -> bytes:
+        options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+        tool_call = {"toolCallId": self._id(call), "title": self.names[call.tool]}
+        params = {"sessionId": "s1", "toolCall": tool_call, "options": options}
+        request = {"id": f"q-{self._id(call)}", "method": "session/request_permission", "params": params}
+        return _line({"jsonrpc": "2.0", **request})
+
+    def _update(self, kind: str, call: Call, **fields: object) -> bytes:
+        update = {"sessionUpdate": kind, "toolCallId": self._id(call), **fields}
+        params = {"sessionId": "s1", "update": update}
+        return _line({"jsonrpc": "2.0", "method": "session/update", "params": params})
+
+    def _id(self, call: Call) -> str:
+        return f"call_{self.calls.index(call)}"
+
+
 class Codex(StandIn):
     """codex: its sandbox, and a hook before each call. It reads files by the shell and changes them by patches."""
 
-    names: ClassVar = {"Bash": "Bash", "Read": "Bash", "Write": "apply_patch", "Edit": "apply_patch"}
+    names: ClassVar = {
+        "Bash": "Bash",
+        "Read": "Bash",
+        "Write": "apply_patch",
+        "Edit": "apply_patch",
+        MCP_TOOL: MCP_TOOL,
+    }
 
     def runs(self, call: Call) -> bool:
         settings = dict(value.split("=", 1) for value in self.values("-c") if "=" in value)
         sandboxed = "--dangerously-bypass-approvals-and-sandbox" not in self.words
-        if sandboxed and call.changes and settings.get("sandbox_mode") == '"read-only"':
+        if sandboxed and call.changes and call.tool != MCP_TOOL and settings.get("sandbox_mode") == '"read-only"':
             return False
         if "hooks.PreToolUse" not in settings:
             return not sandboxed
@@ -206,6 +362,8 @@ class Codex(StandIn):
             head, change = ("Add", "+x") if call.tool == "Write" else ("Update", "@@\n-notes\n+x")
             patch = f"*** Begin Patch\n*** {head} File: {call.argument}\n{change}\n*** End Patch\n"
             return "apply_patch", {"command": patch}
+        if call.tool == MCP_TOOL:
+            return MCP_TOOL, {}
         command = f"cat {shlex.quote(call.argument)}" if call.tool == "Read" else call.argument
         return "Bash", {"command": command}
 
@@ -213,7 +371,14 @@ class Codex(StandIn):
 class Copilot(StandIn):
     """copilot: its plugin's hook decides; without a hook `--allow-all` and `--allow-tool` do."""
 
-    names: ClassVar = {"Bash": "bash", "Read": "view", "Write": "create", "Edit": "edit", "WebFetch": "web_fetch"}
+    names: ClassVar = {
+        "Bash": "bash",
+        "Read": "view",
+        "Write": "create",
+        "Edit": "edit",
+        "WebFetch": "web_fetch",
+        MCP_TOOL: "srv-make",
+    }
     kinds: ClassVar = {"Bash": "shell", "Write": "write", "Edit": "write"}
 
     def runs(self, call: Call) -> bool:
@@ -242,6 +407,7 @@ class Qwen(StandIn):
         "Write": "write_file",
         "Edit": "edit",
         "WebFetch": "web_fetch",
+        MCP_TOOL: MCP_TOOL,
     }
     keys: ClassVar = {"Bash": "command", "WebFetch": "url"}
 
@@ -341,7 +507,12 @@ STAND_INS: dict[str, type[StandIn]] = {
     "gemini": Gemini,
     "opencode": OpenCode,
     "kimi": Kimi,
+    "kimi-code": KimiCode,
+    "droid": Droid,
+    "cline": Cline,
 }
+# Programs that the shim starts in another way for a conversation, so that they ask.
+CONVERSATIONS: dict[str, type[StandIn]] = {"kimi-code": KimiCodeAcp}
 
 
 def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
@@ -386,6 +557,10 @@ def target_of(line: str) -> str:
     if redirect is not None:
         return redirect[1]
     return "made" if "made" in line else ""
+
+
+def _answer(request: Mapping[str, Any], result: Mapping[str, Any]) -> bytes:
+    return _line({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
 
 def _line(message: Mapping[str, Any]) -> bytes:

@@ -302,7 +302,7 @@ LAUNCHES = {
     "cline": (("--json", "--auto-approve", "false", "say hi"), b""),
     "codex": (("exec", "--json", "-c", 'sandbox_mode="read-only"', "say hi"), b""),
     "copilot": (("--output-format", "json", "--prompt=say hi"), b""),
-    "droid": (("exec", "-o", "stream-json", "say hi"), b""),
+    "droid": (("exec", "-o", "stream-json", "--only-tools", "LS,Grep,Glob,Read,TodoWrite", "say hi"), b""),
     "gemini": (GEMINI, b""),
     "kilo": (OPENCODE, b"say hi"),
     "kimi-code": (("--output-format", "stream-json", "-p", "say hi"), b""),
@@ -340,12 +340,19 @@ def test_the_plainest_turn(vendor):
         ),
         ("copilot", ("--permission-mode", "plan", "--add-dir", "/d"), None, ("--plan", "--add-dir=/d")),
         ("copilot", ("--dangerously-skip-permissions",), None, ("--allow-all",)),
-        ("droid", ("--disallowedTools", "Bash,Write"), None, ("--remove-tools", "Execute,Create")),
+        ("droid", ("--disallowedTools", "Read"), None, ("--only-tools", "LS,Grep,Glob,TodoWrite")),
+        ("droid", ("--dangerously-skip-permissions", "--tools", "Read,Bash"), None, ("--only-tools", "Execute,Read")),
         ("droid", (), S, ("--fork", S)),
         ("cline", ("--permission-mode", "plan"), None, ("--plan", "--auto-approve", "false")),
         ("vibe", ("--dangerously-skip-permissions",), S, ("--auto-approve", "--resume", S)),
         ("vibe", ("--permission-mode", "acceptEdits", "--max-turns", "3"), None, ("accept-edits", "--max-turns", "3")),
         ("vibe", ("--disallowedTools", "Write"), None, ("--disabled-tools", "write_file")),
+        (
+            "vibe",
+            ("--dangerously-skip-permissions", "--tools", "Read"),
+            None,
+            ("--enabled-tools", "file_read", "--enabled-tools", "read_file"),
+        ),
         ("kimi", ("--dangerously-skip-permissions",), S, ("-y", "-r", S)),
     ],
 )
@@ -457,5 +464,5 @@ def test_no_mode_but_the_bypass_lets_everything_through(vendor):
         said = " ".join(launch(vendor, "--permission-mode", mode).arguments)
         if mode == "bypassPermissions":
             assert words or vendor == "kimi-code"  # which has no narrower mode for one message
-        elif (vendor, mode) != ("droid", "acceptEdits"):  # `--auto low` is its word for edits
+        else:
             assert not [flag for flag in BYPASSES if flag in said]

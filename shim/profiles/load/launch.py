@@ -28,9 +28,13 @@
 that was asked for, or the next below it.
 
 Placeholders: prompt, prompt_file, model, effort, resume, session_id, max_turns, report_folder, bundled, system_prompt
-and append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools, allowed_tools (the tools that are left,
-where some are denied or chosen). Without append_system_prompt both system prompts are system_prompt; without either
-they stand before the prompt.
+and append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools, allowed_tools, chosen_tools. Without
+append_system_prompt both system prompts are system_prompt; without either they stand before the prompt.
+
+`{allowed_tools}` lists the tools that are left, if some are denied or chosen or if the mode has `permission_tools`. A
+rule that allows a whole tool adds it to those of the mode. `{chosen_tools}` lists those of `--tools` alone. A profile
+with neither of these two and without `denials` cannot be kept to `--tools`, which then refuses the turn:
+`{denied_tools}` leaves the tools that the table `[tools]` does not name.
 
 `prompt`
     via          arg, stdin, or file (`{prompt_file}`, a file of ours that goes with the child)
@@ -67,13 +71,13 @@ A child whose stdin is not its prompt gets none, because many programs wait for 
 checked before. The id of a session is checked here, by its pattern. No other value begins a word with a dash.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from shim.core.claude.argv.models import LEVELS, nearest
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.core.vendor.tools import Tools, vendor_names
+from shim.core.vendor.tools import Tool, Tools
 from shim.core.vendor.vendor import Launch, Report, Request, as_stdin
 from shim.core.vendor.versions import VersionProbe, conditions
 from shim.profiles.check.toml_errors import Spot
@@ -120,7 +124,10 @@ class Template:
         self.rules = _rules(spot.at("rules"))
         self.denials = _denials(spot, name, tools)
         told = self.rules, self.denials
-        self.start: Callable[[Request], Launch] = _start(spot, name, tools, command, self.variants, uses, *told)
+        self.mode_tools = {mode: frozenset(one.texts()) for mode, one in of_modes(spot, "permission_tools").items()}
+        self.start: Callable[[Request], Launch] = _start(
+            spot, name, tools, command, self.variants, uses, *told, self.mode_tools
+        )
         self.models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
         self.report: Report | None = _report(spot.at("report"), spot.at("argv"), uses)
         self.version = _version(spot.at("version_probe"))
@@ -136,6 +143,7 @@ def _start(
     uses: set[str],
     rules: Rules | None,
     denials: "Denials | None",
+    mode_tools: Mapping[str, frozenset[str]],
 ) -> Callable[[Request], Launch]:
     """The template of arguments, compiled; what it depends on is added to `uses`."""
     prompt = Prompt(spot.at("prompt"))
@@ -191,7 +199,8 @@ def _start(
             "add_dirs": invocation.add_dirs,
             "mcp_configs": (*request.mcp_configs(), *request.private_config()) if "mcp_configs" in uses else (),
             "denied_tools": _denied(tools, request.removed) if "denied_tools" in uses else (),
-            "allowed_tools": _allowed(tools, request, name) if "allowed_tools" in uses else (),
+            "allowed_tools": _allowed(tools, request, name, mode_tools) if "allowed_tools" in uses else (),
+            "chosen_tools": _chosen(tools, request, name) if "chosen_tools" in uses else (),
             "trust": request.trust,
             "partial": invocation.streams.partial,
             BUNDLED: BUNDLED_FOLDER if BUNDLED in uses else "",
@@ -343,20 +352,43 @@ def _check_session(resume: str, pattern: str, name: str, uses: set[str], *, fork
 
 def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
     """The program's names of all tools that can do something which was taken away."""
-    others = {own: tool.others for own, tool in tools.items() if isinstance(tool, RuledTool)}
-    return [own for own, tool in tools.items() if not {tool.name, *others.get(own, ())}.isdisjoint(removed)]
+    return [own for own, tool in tools.items() if not _claude_names(tool).isdisjoint(removed)]
 
 
-def _allowed(tools: Tools, request: Request, name: str) -> list[str]:
-    """The program's names of the tools that are left, [] where all are. FrontendError where none is left."""
-    only = request.invocation.rules.tools
-    if only is None and not request.removed:
+def _allowed(tools: Tools, request: Request, name: str, mode_tools: Mapping[str, frozenset[str]]) -> list[str]:
+    """Return the program's names of the tools that are left, [] if all are. Raise FrontendError if none is left."""
+    only, mode, policy = request.invocation.rules.tools, request.permission_mode, request.policy
+    if only is None and not request.removed and mode not in mode_tools:
         return []
-    known = {tool.name for tool in tools.values()} if only is None else set(only)
-    left = vendor_names(tools, tuple(known - set(request.removed)))
-    if not left:
+    left = set().union(*map(_claude_names, tools.values()))
+    if mode in mode_tools:
+        left = set(mode_tools[mode])
+        if policy is not None and mode != "plan":
+            left |= {rule.tool for rule in policy.allowed if rule.content is None}
+    if only is not None:
+        left &= set(only if policy is None or policy.only is None else policy.only)
+    return _own_names(tools, left - set(request.removed), name)
+
+
+def _chosen(tools: Tools, request: Request, name: str) -> list[str]:
+    """Return the program's names of the tools that `--tools` chose, [] without it. Raise FrontendError for no tool."""
+    only, policy = request.invocation.rules.tools, request.policy
+    if only is None:
+        return []
+    return _own_names(tools, set(only if policy is None or policy.only is None else policy.only), name)
+
+
+def _own_names(tools: Tools, left: set[str], name: str) -> list[str]:
+    """Return the program's names of the tools that can do nothing but what is left. Raise FrontendError for none."""
+    found = [own for own, tool in tools.items() if _claude_names(tool) <= left]
+    if not found:
         raise FrontendError(f"{name} has none of the tools that are left", hint="allow one of them: `shim vendors`")
-    return left
+    return found
+
+
+def _claude_names(tool: Tool) -> set[str]:
+    """Return Claude's names of what a tool of the program can be."""
+    return {tool.name, *(tool.others if isinstance(tool, RuledTool) else ())}
 
 
 def _environment(spot: Spot) -> dict[str, str]:

@@ -75,14 +75,14 @@ from shim.core.vendor.vendor import (
 from shim.core.vendor.versions import LoginProbe, ModelProbe
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.tools import tools
-from shim.profiles.load.launch import Rules, Template, of_modes, overruled_by
+from shim.profiles.load.launch import Template, of_modes, overruled_by
 
 if TYPE_CHECKING:
+    from shim.core.policy.rules import Rule
     from shim.core.policy.settings_hooks import SettingsHook
     from shim.core.vendor.translator import Translator
     from shim.profiles.compile.rules import Trace
     from shim.profiles.compile.stream import Stream
-    from shim.profiles.load.denials import Denials
 
 SCHEMA = 1
 KEYS = (
@@ -142,7 +142,7 @@ def build(
     listed = spot.at("listed").texts() if spot.at("listed") else tuple(sorted({tool.name for tool in known.values()}))
     codes = own.at("end").at("ok_exit").items(20)
     unattended = spot.at("unattended").switch()
-    enforcement = _enforcement(made.rules, made.denials, unattended=unattended)
+    enforcement = _enforcement(made, unattended=unattended)
     vendor = Vendor(
         name=name,
         programs=made.programs,
@@ -162,6 +162,7 @@ def build(
             takes_model="model" in made.uses,
             takes_effort="effort" in made.uses,
             limits_tools=made.denials is not None or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
+            limits_choice=made.denials is not None or not made.uses.isdisjoint(("allowed_tools", "chosen_tools")),
             limits_turns="max_turns" in made.uses,
             prices=_prices(table),
             servers="mcp_configs" in made.uses,
@@ -243,7 +244,8 @@ def _about(hook: "SettingsHook", tool: str) -> bool:
     return about(hook, tool)
 
 
-def _enforcement(rules: Rules | None, denials: "Denials | None", *, unattended: bool) -> Enforcement:
+def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
+    denials, rules = made.denials, made.rules
     if denials is not None:
         return Enforcement(
             told=denials.hears,
@@ -251,7 +253,8 @@ def _enforcement(rules: Rules | None, denials: "Denials | None", *, unattended: 
             subagents=denials.subagents,
         )
     if rules is None:
-        return Enforcement()
+        adds_tools = unattended and "allowed_tools" in made.uses
+        return Enforcement(allows=lambda rule, request: adds_tools and _adds_tool(rule, request, made.mode_tools))
     return Enforcement(
         binds=lambda rule, request: bool(rules().binds(rule, request)),
         subagents=True,
@@ -259,6 +262,11 @@ def _enforcement(rules: Rules | None, denials: "Denials | None", *, unattended: 
         hooked=True,
         says_first=bool(rules().SAYS_FIRST),
     )
+
+
+def _adds_tool(rule: "Rule", request: Request, mode_tools: Mapping[str, frozenset[str]]) -> bool:
+    """Return whether an allow rule gives the program a tool that the mode alone takes away."""
+    return rule.content is None and request.permission_mode in mode_tools and request.permission_mode != "plan"
 
 
 def _protocol(spot: Spot, known: Tools) -> "type[Translator]":

@@ -10,7 +10,7 @@ from shim.profiles.load.prompt import Prompt
 
 WORDS = 200  # of one part
 CONDITIONS = 10
-LISTS = ("add_dirs", "denied_tools", "allowed_tools", "mcp_configs")
+LISTS = ("add_dirs", "denied_tools", "allowed_tools", "chosen_tools", "mcp_configs")
 SYSTEM = ("system_prompt", "append_system_prompt")
 TEXTS = (
     *("prompt", "prompt_file", "model", "effort", "resume", "session_id"),

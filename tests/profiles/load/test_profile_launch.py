@@ -1,12 +1,18 @@
 """The command line of a profile, for what a frontend asks."""
 
+from contextlib import nullcontext
+
 import pytest
 from profiling import profiled
 from sweeps import each
 
 from shim import vendors
 from shim.core.claude.argv.parse import parse
-from shim.core.errors import FrontendError
+from shim.core.errors import FrontendError, ModeError
+from shim.core.policy.place import Place
+from shim.core.policy.policy import Policy
+from shim.core.policy.rules import read_rules
+from shim.core.vendor import binding
 from shim.core.vendor.vendor import ARGUMENT_BYTES, Request
 from shim.core.vendor.versions import VersionProbe
 
@@ -379,6 +385,25 @@ look = { name = "Read" }
 def test_the_tools_that_are_left_may_be_named(words, removed, arguments):
     assert started(CHOSEN, *words, removed=removed).arguments == arguments
     assert profiled(CHOSEN).abilities.limits_tools
+
+
+def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
+    narrow = CHOSEN.replace("[tools]", '[launch.permission_tools]\ndefault = ["Read"]\n[tools]')
+    for allowed, argument in (((), "--only=look"), (("Bash",), "--only=sh,look"), (("Bash(ls:*)",), "--only=look")):
+        rules = Policy(place=Place("/w", "/h"), allow=read_rules(allowed))
+        assert started(narrow, policy=rules).arguments == (argument,)
+
+
+DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
+
+
+@pytest.mark.parametrize(("own", "able"), [(DENIED, False), (DENIED.replace("denied", "chosen"), True), (CHOSEN, True)])
+def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
+    """A list of what is denied leaves tools that the profile does not name."""
+    vendor, only = profiled(own), Policy(place=Place("/w", "/h"), only=("Read",))
+    request = Request(parse(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only)
+    with nullcontext() if able else pytest.raises(ModeError, match="a choice of tools"):
+        binding.check(vendor, only, request, late=False)
 
 
 @pytest.mark.parametrize(
