@@ -24,7 +24,8 @@ from shim.state.config import TWINS, VendorSettings
 from shim.state.known_versions import find_known_version
 from shim.vendors import find
 
-# Node starts slowly on a busy machine, and without an answer a turn that needs a promise is refused.
+# Without an answer in time a turn that needs a promise is refused. cline 3.0.65 takes 1.6 s of CPU for `--version`, and
+# took 9.6 s with seven processes for each core.
 VERSION_SECONDS = 10.0
 
 

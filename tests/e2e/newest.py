@@ -30,7 +30,18 @@ from counters import ccusage
 from frontend import Frontend, Run
 from scripts import REPLY
 from sdk_clients import PYTHON, TYPESCRIPT
-from vendor_setups import CLAUDE_ITSELF, KIMI, KIMI_CODE, PI_CUMULATIVE, QWEN, VENDORS, VIBE, Vendor
+from vendor_setups import (
+    CLAUDE_ITSELF,
+    CLINE,
+    DROID,
+    KIMI,
+    KIMI_CODE,
+    PI_CUMULATIVE,
+    QWEN,
+    VENDORS,
+    VIBE,
+    Vendor,
+)
 from wrappers import WRAPPERS
 
 from shim.vendors import find
@@ -47,7 +58,7 @@ HELP_PAGES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 KEPT = {"acp-before", "acp-oldest", "claude-code-1", PI_CUMULATIVE.package, "oldest", "before"}
 
 # Vendors whose programs reach no scripted model, and their packages of npm's.
-UNSCRIPTED = {"amp": "@ampcode/cli", "cline": "cline", "droid": "@factory/cli", "kilo": "@kilocode/cli"}
+UNSCRIPTED = {"amp": "@ampcode/cli", "kilo": "@kilocode/cli"}
 
 Check = Callable[[], "str | None"]  # returns what a person should know, and raises where the program failed
 
@@ -108,6 +119,7 @@ def find_newest(package: str) -> str:
     else:
         pin = programs.PINS[package]
         name = pin.removeprefix("npm:").rpartition("@")[0] if pin.startswith("npm:") else package
+        name = programs.platform_package(name)  # the version of a program, where its platform has a package
         npm = shutil.which("npm") or "npm"
         version = _output([npm, "view", name, "version"], REGISTRY_SECONDS).strip()
     if not version:
@@ -338,7 +350,11 @@ def _output(command: Sequence[str], seconds: float, environment: Mapping[str, st
 def list_checks() -> dict[str, Callable[[], Report]]:
     """Return each check by the name of its program: the vendors first, then the clients."""
     kimi_code = replace(KIMI_CODE, name="kimi-code")  # the tests start it as `kimi`, which is kimi-cli's name here
-    vendors = [vendor for vendor in (*VENDORS, VIBE, KIMI, kimi_code, CLAUDE_ITSELF) if vendor.package not in KEPT]
+    vendors = [
+        vendor
+        for vendor in (*VENDORS, VIBE, KIMI, kimi_code, DROID, CLINE, CLAUDE_ITSELF)
+        if vendor.package not in KEPT
+    ]
     checks: dict[str, Callable[[], Report]] = {
         vendor.name: (lambda vendor=vendor: check_vendor(vendor)) for vendor in vendors
     }

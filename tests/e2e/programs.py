@@ -47,10 +47,13 @@ PYTHON_PINS: Mapping[str, str] = {
     "claude-code-log": "claude-code-log==1.7.0",
 }
 # Packages whose program is machine code, in a package for each platform: its name, and where the program is in it.
-NATIVE: Mapping[str, tuple[str, str]] = {"opencode-ai": ("opencode-{platform}-{cpu}", "bin/opencode")}
+NATIVE: Mapping[str, tuple[str, str]] = {
+    "opencode-ai": ("opencode-{platform}-{cpu}", "bin/opencode"),
+    "@factory/cli": ("@factory/cli-{platform}-{cpu}", "bin/droid"),
+}
 # Packages whose program finds that of its platform itself, among its optional packages.
 WITH_OPTIONAL = frozenset(
-    {"@openai/codex", "@github/copilot", "ccusage", "ai-sdk-provider-claude-code", "@siteboon/claude-code-ui"}
+    {"@openai/codex", "@github/copilot", "cline", "ccusage", "ai-sdk-provider-claude-code", "@siteboon/claude-code-ui"}
 )
 WITH: Mapping[str, str] = {"ai-sdk-provider-claude-code": "ai"}  # what its user has beside it
 # Modules of a package that are compiled here, because their ready-made programs are not in the registry.
@@ -87,7 +90,9 @@ def install(package: str) -> Program:
         return Program(folder / name, version, os.environ["PATH"])
     folder = npm_folder(package)
     if package in NATIVE:
-        return Program(folder / "node_modules" / _native(package) / NATIVE[package][1], version_of(package), path)
+        return Program(
+            folder / "node_modules" / platform_package(package) / NATIVE[package][1], version_of(package), path
+        )
     manifest = json.loads((folder / "node_modules" / package / "package.json").read_text())
     (name,) = manifest["bin"]
     return Program(folder / "node_modules" / ".bin" / name, version_of(package), path)
@@ -110,8 +115,8 @@ def compile_cache() -> Path:
     return _cache() / "node-compiled"
 
 
-def _native(package: str) -> str:
-    """The package with this platform's program."""
+def platform_package(package: str) -> str:
+    """Return the package with this platform's program, which is the package itself for most programs."""
     cpu = platform.machine().lower()
     return NATIVE[package][0].format(platform=sys.platform, cpu=_CPUS.get(cpu, cpu)) if package in NATIVE else package
 
@@ -212,7 +217,10 @@ def _program_install(folder: Path, requirement: str, name: str) -> None:
 
 
 def _npm_install(folder: Path, package: str, path: str) -> None:
-    packages = {_native(package): PINS[package], **({WITH[package]: PINS[WITH[package]]} if package in WITH else {})}
+    packages = {
+        platform_package(package): PINS[package],
+        **({WITH[package]: PINS[WITH[package]]} if package in WITH else {}),
+    }
     (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": packages}))
     flags = ["--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
     flags += [] if package in WITH_OPTIONAL else ["--omit=optional"]

@@ -68,11 +68,21 @@ _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
     ("read_file", lambda path: {"file_path": path}),
     ("read.filePath", lambda path: {"filePath": path}),
     ("read", lambda path: {"path": path}),
+    ("Read.image_quality", lambda path: {"file_path": path}),
+    ("Read.path", lambda path: {"path": path}),
     ("Read", lambda path: {"file_path": path}),
     ("exec_command", lambda path: {"cmd": f"cat {path}"}),
     ("view", lambda path: {"path": path}),
     ("ReadFile", lambda path: {"path": path}),
+    ("read_files", lambda path: {"files": [{"path": path}]}),
 )
+
+
+def _low_risk(command: str) -> Json:
+    """Return the arguments of droid's shell: its model says how risky a command is."""
+    return {"summary": "x", "command": command, "timeout": 60, "riskLevel": "low", "riskLevelReason": "x"}
+
+
 _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
     "read": _READERS,
     "ponder": _READERS,
@@ -82,10 +92,13 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("write_file", lambda path: {"file_path": path, "content": WRITTEN}),
         ("write.filePath", lambda path: {"filePath": path, "content": WRITTEN}),
         ("write", lambda path: {"path": path, "content": WRITTEN}),
+        ("Create", lambda path: {"file_path": path, "content": WRITTEN}),
+        ("Write.path", lambda path: {"path": path, "content": WRITTEN}),
         ("Write", lambda path: {"file_path": path, "content": WRITTEN}),
         ("exec_command", lambda path: {"cmd": _patching(f"Add File: {path}\n+{WRITTEN}")}),
         ("create", lambda path: {"path": path, "file_text": WRITTEN}),
         ("WriteFile", lambda path: {"path": path, "content": WRITTEN}),
+        ("editor", lambda path: {"path": path, "new_text": WRITTEN}),
     ),
     "edit": (
         ("exec_command", lambda path: {"cmd": _patching(f"Update File: {path}\n@@\n-{EDITED[0]}\n+{EDITED[1]}\n")}),
@@ -95,10 +108,13 @@ _TOOLS: dict[str, Sequence[tuple[str, Callable[[str], Json]]]] = {
         ("run_shell_command", lambda command: {"command": command}),
         ("bash.description", lambda command: {"command": command, "description": "What the test asked for"}),
         ("bash", lambda command: {"command": command}),
+        ("Execute", _low_risk),
+        ("Bash.cwd", lambda command: {"command": command}),
         ("Bash", lambda command: {"command": command, "description": "What the test asked for"}),
         ("exec_command", lambda command: {"cmd": command}),
         ("bash.shellId", lambda command: {"command": command, "description": "What the test asked for"}),
         ("Shell", lambda command: {"command": command}),
+        ("run_commands", lambda command: {"commands": [command]}),
     ),
     "task": (
         ("invoke_agent", lambda script: {"agent_name": "generalist", "prompt": script}),

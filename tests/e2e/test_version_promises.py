@@ -7,6 +7,7 @@ another version is not asked to.
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from frontend import Frontend
 from permission_rows import MADE, TOUCH, denied, mode
 from programs import version_of
 from scripts import ScriptedServer
-from vendor_setups import CODEX, COPILOT, GEMINI, KIMI, OPENCODE, PI, QWEN, VIBE, Vendor
+from vendor_setups import CLINE, CODEX, COPILOT, DROID, GEMINI, KIMI, KIMI_CODE, OPENCODE, PI, QWEN, VIBE, Vendor
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +27,9 @@ VERSION_LINES = {
     "vibe": "vibe {}",
 }
 UNRECOGNISED = "a well-known agent, build seven"
-LATER = (GEMINI, OPENCODE, COPILOT, PI, VIBE, KIMI)
+NAMED_KIMI_CODE = replace(KIMI_CODE, name="kimi-code")  # the name `kimi` means two programs
+LATER = (GEMINI, OPENCODE, COPILOT, PI, VIBE, KIMI, NAMED_KIMI_CODE, DROID, CLINE)
+KEEP_NO_RULE = (KIMI, NAMED_KIMI_CODE, CLINE)  # in one-shot mode, whatever their version
 
 
 def change_version(version: str, part: int) -> str:
@@ -83,5 +86,5 @@ def test_the_next_patch_version_is_trusted(frontend: Frontend, vendor: Vendor) -
     wrap(frontend, line_of(vendor, version))
     done = frontend.run(TOUCH, *denied("Bash"))
     assert not (frontend.folder / MADE).exists()
-    if done.result["shim"]["cause"] == "refused":  # kimi keeps no rule in one-shot mode, whatever its version
-        assert vendor is KIMI and version not in done.result["errors"][0]
+    if done.result["shim"]["cause"] == "refused":
+        assert vendor in KEEP_NO_RULE and version not in done.result["errors"][0]

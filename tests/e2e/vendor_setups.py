@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anthropic_server import AnthropicServer
@@ -237,6 +237,37 @@ def prepare_kimi_code(home: Path, url: str) -> Mapping[str, str]:
     return {}
 
 
+def prepare_kimi_code_asking(home: Path, url: str) -> Mapping[str, str]:
+    """The same, driven as in a conversation also for one message; in a git work tree, where it asks less."""
+    _write(home / ".config" / "shim" / "config.toml", '[vendors.kimi-code]\ndriver = "two-way"\n')
+    (home.parent / "work" / ".git").mkdir(exist_ok=True)
+    return prepare_kimi_code(home, url)
+
+
+def prepare_droid(home: Path, url: str) -> Mapping[str, str]:
+    """A model of the user's own, and a key that means nothing."""
+    model = {
+        "model": MODEL,
+        "displayName": "mock",
+        "baseUrl": url,
+        "apiKey": "sk-dummy-4711",
+        "provider": "generic-chat-completion-api",
+        "maxOutputTokens": 4096,
+    }
+    _write_json(home / ".factory" / "settings.json", {"customModels": [model]})
+    return {"FACTORY_API_KEY": "x", "DROID_DISABLE_AUTO_UPDATE": "true"}
+
+
+def prepare_cline(home: Path, url: str) -> Mapping[str, str]:
+    """What `cline auth openai` writes."""
+    settings = {"provider": "openai-compatible", "apiKey": "sk-dummy-4711", "model": MODEL, "baseUrl": url}
+    entry = {"settings": settings, "updatedAt": "2026-11-27T00:00:00.000Z", "tokenSource": "manual"}
+    providers = {"version": 1, "lastUsedProvider": "openai-compatible", "modes": {}}
+    providers["providers"] = {"openai-compatible": entry}
+    _write_json(home / ".cline" / "data" / "settings" / "providers.json", providers)
+    return {"CLINE_TELEMETRY_DISABLED": "1"}
+
+
 QWEN = Vendor("qwen", "@qwen-code/qwen-code", prepare_qwen, gives_up=False, two_way=True, questions=True, images=False)
 PI = Vendor(
     "pi",
@@ -340,6 +371,11 @@ KIMI_CODE = Vendor(
     two_way=True,
     changes=False,
 )
+KIMI_CODE_ASKING = replace(KIMI_CODE, name="kimi-code", prepare=prepare_kimi_code_asking)
+DROID = Vendor(
+    "droid", "@factory/cli", prepare_droid, ("--model", f"custom:{MODEL}"), unattended=True, fragments=False, asks=False
+)
+CLINE = Vendor("cline", "cline", prepare_cline, ("--model", MODEL), asks=False, resumes=False)
 CLAUDE_ITSELF = Vendor(
     "claude", CLAUDE, prepare_claude, questions=True, steers=True, server=AnthropicServer, second_model="sonnet"
 )
