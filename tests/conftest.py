@@ -5,8 +5,9 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sweeps
@@ -18,16 +19,29 @@ from memory_box import MemoryBox
 from suite_lock import SuiteBusyError, lock_path, take_suite_lock
 
 from shim import vendors
+from shim.core.vendor.vendor import Vendor
 from shim.process import guard
 from shim.profiles.load import files
 from shim.state import profile_files
+from shim.state.own_vendors import BUNDLED
 
 # Always the same examples, however slow the machine is; a test may ask for more of them (`test_properties.examples`).
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("steady", derandomize=True, deadline=None, database=None, suppress_health_check=SLOW)
-settings.register_profile("quick", settings.get_profile("steady"), max_examples=40)
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=25)
 vendors.described[0] = functools.cache(vendors.described[0])  # a bundled profile is read and compiled once
 files.parsed = profile_files.parsed = functools.cache(files.parsed)  # and its TOML parsed once, for all state folders
+read_profile = profile_files.vendor
+
+
+def vendor(name: str, place: str, environment: Mapping[str, str], trace: Any = None) -> Vendor:
+    """Return the vendor of a profile; a bundled one is compiled once for all state folders."""
+    if trace is None and place == BUNDLED.get(name) and place not in profile_files._bundled:
+        return vendors.described[0](name, place)
+    return read_profile(name, place, environment, trace)
+
+
+profile_files.vendor = vendor
 typer.main.get_command = functools.cache(typer.main.get_command)  # the parser of all commands is made once
 guard.LEAVE_SECONDS = PATIENCE  # in this process: a guard that nobody waited for is a warning in some other test
 
@@ -87,6 +101,14 @@ def pytest_collection_finish() -> None:
     """Leave the modules and items, which stay to the end, out of every later search for garbage."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    """Forget the profiles of the last test's settings: they would be read again for each vendor of later tests."""
+    if len(vendors.described) > 1:
+        del vendors.described[1:]
+        vendors.VENDORS.clear()
+        vendors.VENDORS.update(BUNDLED)
 
 
 @pytest.fixture

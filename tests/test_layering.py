@@ -1,7 +1,7 @@
 """The rings of the house: who may import whom, as rules about folders (topic "contributing")."""
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -45,11 +45,23 @@ def tree(name: str) -> ast.Module:
     return ast.parse(MODULES[name].read_text(encoding="utf-8"))
 
 
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield every statement inside a node, at any depth; expressions are not looked into."""
+    for block in BLOCKS:
+        inner = getattr(node, block, ())
+        for statement in inner if isinstance(inner, list) else ():
+            yield statement
+            yield from statements(statement)
+
+
 @cache
 def imports(name: str) -> set[str]:
     """All modules that a module imports: inside functions too, and for the type checker alone."""
     found: set[str] = set()
-    for node in ast.walk(tree(name)):
+    for node in statements(tree(name)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

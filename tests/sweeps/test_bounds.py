@@ -35,11 +35,11 @@ from shim.core.vendor.translation import Translation
 from shim.vendors import claude_flat_stream, claude_passed, cursor_stream, find, qwen_stream
 
 LINE_BYTES = 10_000  # the smallest limit that can be set
-FEW = 40  # of everything that is counted, so that a flood is over soon
-FLOOD = 200
-SAMPLES = 4
+FEW = 20  # of everything that is counted, so that a flood is over soon
+FLOOD = 100
+SAMPLES = 2
 NUMBER = 987_654_321_987  # in the place of a number that changes with each event
-SLACK_BYTES = 30_000  # tables grow in steps
+SLACK_BYTES = 15_000  # tables grow in steps
 NOT_MEMORY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
 
 
@@ -108,7 +108,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, FEW)
     for module, name in BYTES:
         assert getattr(module, name) <= 16 * 1024 * 1024
-        monkeypatch.setattr(module, name, 20_000)
+        monkeypatch.setattr(module, name, 10_000)
 
 
 # -- the Turn --------------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def test_broken_and_shuffled_lines_break_no_rule(case):
 EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"]))
 
 
-@examples(100, full_count=400, shrink=True)
+@examples(50, full_count=400, shrink=True)
 @given(
     verbs=st.lists(st.one_of(VERBS, EXPOSED), max_size=30),
     judged=st.sampled_from([None, judge(deny=["Denied"], hidden=["Hidden"])]),

@@ -376,7 +376,7 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-@examples(200, full_count=1500, shrink=True)
+@examples(80, full_count=1500, shrink=True)
 @given(
     verbs=st.lists(VERBS, max_size=30),
     limit=st.sampled_from([None, None, 2]),

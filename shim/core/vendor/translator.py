@@ -21,6 +21,12 @@ class Translator:
     noise: ClassVar[tuple[str, ...]] = ()  # how stderr lines begin that never are the reason of a failure
     untyped: ClassVar[bool] = False  # whether its events have no type that tells them from other objects
     line: ClassVar[Callable[[Any, bytes], bytes | None] | None] = None
+    _handler_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Find the names of the handlers once for each class, because `dir` is slow."""
+        super().__init_subclass__()
+        cls._handler_names = tuple(name for name in dir(cls) if name.startswith("on_"))
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         self.turn = turn
@@ -29,7 +35,7 @@ class Translator:
         self.report: Event | None = None  # what the child wrote into a file for us, once it has ended
         self.asked = True  # False until the frontend has said something, where it talks to the child itself
         self.handlers: dict[object, Callable[[Event], None]] = {
-            name[3:]: getattr(self, name) for name in dir(type(self)) if name.startswith("on_")
+            name.removeprefix("on_"): getattr(self, name) for name in self._handler_names
         }
 
     def feed(self, event: Event) -> None:

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import orjson
@@ -127,9 +128,14 @@ def page(title: str, data: Mapping[str, Any]) -> bytes:
 def render(path: str, **parts: object) -> str:
     """A page from the template at `path`. Values are made printable and escaped, unless they are Markup."""
     folder, name = os.path.split(path)
+    return _templates(folder).get_template(name).render(**parts) + "\n"
+
+
+@cache
+def _templates(folder: str) -> Environment:
+    """Return the environment of a folder of templates. It keeps the compiled ones."""
     loader = FileSystemLoader(folder)
-    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
-    return templates.get_template(name).render(**parts) + "\n"
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
 
 
 def _printable(value: object) -> str:

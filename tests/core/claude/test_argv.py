@@ -812,7 +812,7 @@ WORDS = st.lists(
 )
 
 
-@examples(250, full_count=1000, shrink=True)
+@examples(80, full_count=1000, shrink=True)
 @given(WORDS)
 @example(["--max-turns", "9" * 5000])
 @example(["-" + "p" * 100_000])
@@ -828,7 +828,7 @@ def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> No
     assert hash(invocation) == hash(parse(words))
 
 
-@examples(250, full_count=1000, shrink=True)
+@examples(80, full_count=1000, shrink=True)
 @given(WORDS)
 @example(["--tools="])
 @example(["--tools", "Bash(a b", "Read"])
