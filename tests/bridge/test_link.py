@@ -20,9 +20,14 @@ MESSAGE = {"kind": "message", "message": {"role": "user", "content": "hi"}}
 
 
 @pytest.fixture
-def stopped(hosts, monkeypatch):
+def one(hosts):
+    """A session whose host is forked: in the event loop of a test it would be started, which costs more."""
+    return hosts.start()
+
+
+@pytest.fixture
+def stopped(one, hosts, monkeypatch):
     """A session whose host is halted."""
-    one = hosts.start()
     with hosts.halted(one):
         monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
         yield hosts.now(one)
@@ -47,8 +52,7 @@ async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(stop
         assert f"kill -CONT {stopped.facts['pid']}" in error.hint and "respawn" not in error.hint
 
 
-async def test_a_host_that_is_full_says_so_at_once(hosts, monkeypatch):
-    one = hosts.start()
+async def test_a_host_that_is_full_says_so_at_once(one, hosts, monkeypatch):
     hosts.link(one).close()
     with sockets.listen(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
         monkeypatch.setattr(sockets, "connect", partial(_full, full, sockets.connect, str(hosts.cwd)))
@@ -99,8 +103,7 @@ def _full(listening, connect_to, folder, _):
     return made
 
 
-async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(hosts, monkeypatch):
-    one = hosts.start()
+async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(one, hosts, monkeypatch):
     with hosts.link(one) as link, hosts.halted(one):
         monkeypatch.setattr(links, "ANSWER_SECONDS", 0.2)
         with anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):

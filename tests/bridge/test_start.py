@@ -87,6 +87,8 @@ def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
         assert select.select([reading], [], [], PATIENCE)[0] and os.read(reading, 1) == b"", "its end is held"
     os.close(reading)
     pid = hosts.now(one).facts["pid"]
+    with open(f"/proc/{pid}/cmdline") as file:
+        assert "shim.bridge.host" in file.read()
     assert os.getsid(pid) == pid
     files = {number: os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1, 2)}
     assert files[0] == os.devnull and files[1] == files[2] == os.path.join(one.folder, "stderr.log")

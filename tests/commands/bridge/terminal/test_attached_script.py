@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from box import PATIENCE, SHIM, ndjson, start_shim
+from box import PATIENCE, SHIM, ndjson, run_shim, start_shim
 from hosting import until
 from terminal import on_terminal
 
@@ -165,11 +165,8 @@ def test_a_script_that_may_not_drive_fails_and_says_who_drives(session, hosts, s
 def test_a_closed_stdin_is_refused_with_a_sentence(session, hosts):
     one = session(["hear", "go"], TURN)
     done(hosts, one)
-    ended = subprocess.run(
-        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *SHIM, "claude", "attach", one.id], capture_output=True, text=True,
-        env=hosts.environment, cwd=hosts.cwd, timeout=2 * PATIENCE, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 1 and "stdin is closed" in ended.stderr and "Traceback" not in ended.stderr
+    ended = run_shim(("claude", "attach", one.id), env=hosts.environment, cwd=hosts.cwd, stdin=b"", closed=(0,))
+    assert ended.status == 1 and "stdin is closed" in ended.stderr and "Traceback" not in ended.stderr
 
 
 def test_a_host_that_hangs_does_not_hang_a_script(session, hosts, started):
