@@ -240,7 +240,7 @@ def prepare_kimi_code(home: Path, url: str) -> Mapping[str, str]:
 def prepare_kimi_code_asking(home: Path, url: str) -> Mapping[str, str]:
     """The same, driven as in a conversation also for one message; in a git work tree, where it asks less."""
     _write(home / ".config" / "shim" / "config.toml", '[vendors.kimi-code]\ndriver = "two-way"\n')
-    (home.parent / "work" / ".git").mkdir(exist_ok=True)
+    (home.parent / "work" / ".git").mkdir(parents=True, exist_ok=True)
     return prepare_kimi_code(home, url)
 
 
