@@ -92,16 +92,16 @@ def _later(client: Client, cli: Cli, older: Sequence[Client], everywhere: bool, 
     """Whether only `make full` tries a cell: `make e2e` tries each difference once.
 
     The newest client of a kind stands for its kind. Vendors that are started for each turn, as pi is, make no
-    difference to a client: one scenario tries them `everywhere`. An older client, and TypeScript, is tried with qwen,
-    an older one only in the scenarios that have it in `older`. The real claude alone shows that the tests are right,
-    and the drop-in passes what comes from it and goes to it: both are tried with the Python client in the scenarios
-    that have `passed`.
+    difference to a client: one scenario tries them `everywhere`. An older client, and TypeScript, is tried with pi,
+    whose runs are the shortest, an older one only in the scenarios that have it in `older`. The real claude alone
+    shows that the tests are right, and the drop-in passes what comes from it and goes to it: the scenarios that have
+    `passed` try both, the real claude alone with the Python client.
     """
     if client not in STANDING:
-        return cli.vendor is not QWEN or (client is not TYPESCRIPT and client not in older)
+        return cli.vendor is not PI or (client is not TYPESCRIPT and client not in older)
     if cli.bare:
         return client is not PYTHON or not passed
-    if cli.vendor is CLAUDE_ITSELF and client is PYTHON and not passed:
+    if cli.vendor is CLAUDE_ITSELF and not passed:
         return True
     return (cli.brief or cli.outdated) and not everywhere
 

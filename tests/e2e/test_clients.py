@@ -243,7 +243,7 @@ def test_a_client_that_leaves_in_mid_reply_leaves_nothing_behind(
     assert request.client_left.wait(GONE_SECONDS)
 
 
-@scenario("session/new, session/prompt", ACPS, basic=True, brief=True, older=ACPS)
+@scenario("session/new, session/prompt", ACPS, basic=True, brief=True, older=ACPS, passed=True)
 def test_an_editor_opens_a_session_and_gets_a_reply(client: AcpClient, cli: Cli, place: Place) -> None:
     editor = client.connect(place)
     said = editor.open()
@@ -270,7 +270,7 @@ def test_an_editor_sees_a_tool_call_and_what_came_of_it(client: AcpClient, cli: 
     assert prompt.stop_reason == "end_turn"
 
 
-@scenario("permission: allowed", ACPS, asks=True, dialog=True)
+@scenario("permission: allowed", ACPS, asks=True, passed=True, dialog=True)
 def test_an_editor_allows_a_command(client: AcpClient, place: Place) -> None:
     editor = client.connect(place)
     editor.open()

@@ -43,6 +43,7 @@ def told(found: Mapping[str, Finding], verdict: str, *levels: str) -> dict[str, 
 
 
 @only_real
+@pytest.mark.full
 def test_the_real_claude_keeps_every_must(place: Place) -> None:
     """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and then (P17)."""
     found = findings(place, PROMPTS, drop_in=False)

@@ -78,6 +78,7 @@ def test_vibes_own_settings_widen_no_mode_but_the_widest(frontend: Frontend, mod
 
 
 @only_vibe
+@pytest.mark.full
 def test_vibes_limit_of_turns_is_claudes(frontend: Frontend) -> None:
     run = frontend.run("[[shell]] ls", "--max-turns", "1")
     check_contract(run)
