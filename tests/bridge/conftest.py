@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
+from box import ndjson
 from hosting import Hosting
+
+from shim.commands.turn.demo_child import session
 
 
 @pytest.fixture
 def hosts(tmp_path, box) -> Iterator[Hosting]:
-    """Hosts of the vendor demo, which does not pause, and are ended with the test."""
-    made = Hosting(tmp_path / "hosts", SHIM_BIN=box.demo())
+    """Hosts of the vendor demo, whose program prints its session at once. They are ended with the test."""
+    said = ndjson(*session("hi", "/repo", "demo-session"))
+    made = Hosting(tmp_path / "hosts", SHIM_BIN=box.fake(["read"], ["out", said], name="demo-child"))
     yield made
     made.close()
