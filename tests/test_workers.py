@@ -213,7 +213,7 @@ def test_commands_leave_nothing_to_the_next_run(runs: Runs, box: Box, tmp_path: 
     "program",
     [
         "import threading, time; threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()",
-        "import subprocess; subprocess.Popen(['sleep', '0.01'])",
+        "import subprocess as s; s.left = s.Popen(['cat'], stdin=s.PIPE)",
         "import atexit; atexit.register(print, 'the end')",
         "import tempfile; tempfile.left = tempfile.TemporaryDirectory()",
     ],
