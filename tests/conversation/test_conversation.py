@@ -583,11 +583,14 @@ def test_one_message_may_leave_a_server_running(real_box):
 
 def test_a_child_that_ignores_its_end_is_gone_soon_after_stdin_is_closed(box, talk):
     """P16"""
-    child = box.fake(["ignore", "SIGTERM", "SIGINT"], ["hear", "initialize"], ["hear", "go"], ["out", QWEN], ["hang"])
+    lifeline = box.lifeline()
+    deaf = [["say", lifeline.path, "child"], ["ignore", "SIGTERM", "SIGINT"]]
+    child = box.fake(*deaf, ["hear", "initialize"], ["hear", "go"], ["out", QWEN], ["hang"])
     with talk(child, SHIM_VENDOR="qwen") as running:
         running.say(user("go"))
         running.read_until(b'"type":"result"')
         assert running.hang_up().status == 0  # `test_process` measures how long it may take
+    assert lifeline.gone()
 
 
 def test_what_reads_or_writes_our_pipes_ends_when_we_are_killed(real_box, real_talk):
