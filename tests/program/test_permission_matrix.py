@@ -142,8 +142,11 @@ def outcomes(vendor: str, box, claude, chosen: Sequence[Row] = ALL_ROWS) -> Iter
         folder.mkdir(exist_ok=True)
         (folder / "x").write_text(permission_rows.SECRET)
     unattended = is_unattended(vendor)
+    files: Mapping[str, Mapping[str, object]] = {}
     for first, rows in rule_sets(chosen):
-        furnish(box, first.files)
+        if first.files != files:
+            furnish(box, first.files)
+            files = first.files
         given = [] if first.settings is None else ["--settings", json.dumps(first.settings)]
         calls = {row.name: call_of(row, box.cwd) for row in rows}
         ran = claude(vendor, [*first.flags, *given], list(dict.fromkeys(calls.values())))
@@ -173,6 +176,15 @@ def test_nothing_runs_that_the_real_claude_would_not_have_run(vendor, inside, cl
 # -- the calls that the real claude was asked about -----------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def furnished_cases(tmp_path_factory) -> list[tuple[judged.Case, Path]]:
+    """Return each case with a folder of its files. No stand-in writes a file, so all vendors share the folders."""
+    cases = [(case, tmp_path_factory.mktemp("case")) for case in judged.cases()]
+    for case, root in cases:
+        case.furnish(root)
+    return cases
+
+
 def tried(vendor: str, case: judged.Case, root: Path) -> dict[Call, judged.Judged]:
     """Return the calls of a case, with what the real claude did with each.
 
@@ -189,12 +201,10 @@ def tried(vendor: str, case: judged.Case, root: Path) -> dict[Call, judged.Judge
 
 
 @pytest.mark.parametrize("vendor", COLUMNS)
-def test_no_call_runs_that_the_real_claude_asked_about_or_denied(vendor, box, tmp_path_factory, claude, monkeypatch):
+def test_no_call_runs_that_the_real_claude_asked_about_or_denied(vendor, furnished_cases, claude, monkeypatch):
     asks_nobody = is_unattended(vendor)
     faults, ran_at_all = {}, 0
-    for case in judged.cases():
-        root = tmp_path_factory.mktemp("case")
-        case.furnish(root)
+    for case, root in furnished_cases:
         monkeypatch.chdir(root / "work")
         monkeypatch.setenv("HOME", str(root / "home"))
         calls = tried(vendor, case, root)
