@@ -1,9 +1,10 @@
 """The rings of the house: who may import whom, as rules about folders (topic "contributing")."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from support import ROOT
@@ -39,29 +40,33 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-@cache
-def tree(name: str) -> ast.Module:
-    """A module of the package, parsed."""
-    return ast.parse(MODULES[name].read_text(encoding="utf-8"))
-
-
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
-def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield every statement inside a node, at any depth; expressions are not looked into."""
+def statements(node: ast.AST) -> list[ast.AST]:
+    """Return every statement inside a node, at any depth; expressions are not looked into."""
+    found: list[ast.AST] = []
     for block in BLOCKS:
         inner = getattr(node, block, ())
         for statement in inner if isinstance(inner, list) else ():
-            yield statement
-            yield from statements(statement)
+            found.append(statement)
+            found += statements(statement)
+    return found
+
+
+class Outline(NamedTuple):
+    """What the rules need of a module. The tree is not kept: searches for garbage would go through all trees."""
+
+    docstring: str | None
+    imports: frozenset[str]  # inside functions too, and for the type checker alone
 
 
 @cache
-def imports(name: str) -> set[str]:
-    """All modules that a module imports: inside functions too, and for the type checker alone."""
+def outline(name: str) -> Outline:
+    """Return the outline of a module of the package."""
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
     found: set[str] = set()
-    for node in statements(tree(name)):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -70,7 +75,12 @@ def imports(name: str) -> set[str]:
                 full if (full := f"{node.module}.{alias.name}").removeprefix("shim.") in MODULES else str(node.module)
                 for alias in node.names
             )
-    return found
+    return Outline(ast.get_docstring(tree), frozenset(found))
+
+
+def imports(name: str) -> frozenset[str]:
+    """Return all modules that a module imports."""
+    return outline(name).imports
 
 
 def ours(imported: Iterable[str]) -> set[str]:
@@ -102,7 +112,7 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def all_imports() -> dict[str, set[str]]:
+def all_imports() -> dict[str, frozenset[str]]:
     """What every module of the package imports."""
     return {name: imports(name) for name in MODULES}
 
@@ -161,7 +171,7 @@ def test_only_the_front_door_knows_the_commands():
 
 def test_every_module_says_what_it_is():
     for name in MODULES:
-        assert ast.get_docstring(tree(name)), f"{name} has no docstring"
+        assert outline(name).docstring, f"{name} has no docstring"
 
 
 @pytest.mark.parametrize("graph", [{"a": {"b"}, "b": {"a"}}, {"a": {"b"}, "b": {"c"}, "c": {"a"}}, {"a": {"a"}}])

@@ -38,9 +38,14 @@ class Timeline:
         last = int(end / self._width)
         while len(self._buckets) <= last:
             self._buckets.append([0.0] * len(SPENT))
-        for number in range(int(begin / self._width), last + 1):
-            edge = number * self._width
-            self._buckets[number][place] += max(min(end, edge + self._width) - max(begin, edge), 0.0)
+        first = int(begin / self._width)
+        if first == last:
+            self._buckets[first][place] += end - begin
+            return
+        self._buckets[first][place] += (first + 1) * self._width - begin
+        for bucket in self._buckets[first + 1 : last]:
+            bucket[place] += self._width
+        self._buckets[last][place] += end - last * self._width
 
     def _widen(self) -> None:
         """Halve the number of buckets."""
@@ -63,5 +68,6 @@ class Timeline:
             for column in range(int(begin / wide), min(int(end / wide) + 1, count)):
                 part = max(min(end, (column + 1) * wide) - max(begin, column * wide), 0.0) / (end - begin or 1.0)
                 for place, seconds in enumerate(bucket):
-                    sums[column][place] += part * seconds
+                    if seconds:  # most buckets have one kind
+                        sums[column][place] += part * seconds
         return [tuple(share / (sum(column) or 1.0) for share in column) for column in sums]

@@ -121,6 +121,9 @@ SECRETS = [(kind, "", secret, "") for kind, secrets in BARE.items() for secret i
     (kind, *said) for kind, several in SAID.items() for said in several
 ]
 
+# The first of each kind, for slow tests. The patterns are tried on all secrets.
+ONE_OF_EACH_KIND = list({secret[0]: secret for secret in reversed(SECRETS)}.values())
+
 # What no pattern may touch.
 INNOCENT = [
     "9b4941c3f1f6d2a0b7a0d1f0c2b3a4958677f0e1",

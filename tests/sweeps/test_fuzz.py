@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import sweeps
 from fuzzing.dialects import DIALECTS, PRESENT
 from fuzzing.edits import EDITS, apply
 from fuzzing.findings import Findings, fault, keep, shrink, special
@@ -22,7 +23,7 @@ from shim.core.turn.terms import Conversation
 from shim.vendors import VENDORS
 
 NAMES = tuple(TARGETS)
-ROUNDS = 150
+ROUNDS = 150 if sweeps.full else 100
 
 
 def inputs(chance: Random, count: int, among: Sequence[Run]) -> list[list[Run]]:

@@ -321,7 +321,7 @@ def plain(line: bytes) -> bool:
 
 
 @pytest.mark.parametrize("vendor", SEEDS)
-@examples(70)
+@examples(30, full_count=70)
 @given(data=st.data())
 def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
     """The truth contract, for every vendor."""

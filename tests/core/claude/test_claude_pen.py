@@ -1,6 +1,7 @@
 """Claude's pen: every line shape against contract section 5, key by key."""
 
 import json
+import re
 
 import orjson
 import pytest
@@ -313,11 +314,11 @@ def test_uuids_count_up_over_thousands_of_lines():
     stage.turn.say("y")
     stage.turn.ended()
     stage.turn.finish()
-    lines = [line for line in stage.lines() if "uuid" in line]
-    numbers = [int(line["uuid"].removeprefix(STABLE_IDENTITY), 16) for line in lines]
+    uuids = re.findall(r'"uuid":"([^"]*)"', stage.pen.take().decode())
+    numbers = [int(uuid.removeprefix(STABLE_IDENTITY), 16) for uuid in uuids]
     assert len(numbers) > 70_000
     assert numbers == sorted(set(numbers)), "each once, counting up"
-    assert all(len(line["uuid"]) == 36 for line in lines)
+    assert all(len(uuid) == 36 for uuid in uuids)
 
 
 def test_two_conversations_share_no_message_ids():
