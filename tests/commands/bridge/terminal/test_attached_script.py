@@ -91,15 +91,17 @@ def next_question(hosts, one, before):
 WORDS = {"y": "allowed", "1": "allowed", "allow": "allowed", "n": "denied", "deny": "denied", "a": "allowed"}
 
 
-def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session, hosts, shim):
+def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(session, hosts, shim, box):
     """With each word that is an answer; "a" comes last, because later calls would not be asked about."""
-    steps = []
+    steps, gates = [], {word: box.gate() for word in WORDS}
     for word in WORDS:
         question = ndjson(calls(word), asks(word, question=f"q-{word}"))
-        steps += [["out", question], ["hear", "control_response"], ["out", ndjson(returns("done", identity=word))]]
+        steps += [["wait", gates[word].path], ["out", question], ["hear", "control_response"]]
+        steps.append(["out", ndjson(returns("done", identity=word))])
     one = session(["hear", "go"], ["out", ndjson(INIT)], *steps, ["out", ndjson(says("After."), result("After."))])
     answered = []
     for word, how in WORDS.items():
+        gates[word].open()
         answered.append(next_question(hosts, one, answered))
         ended = shim("claude", "attach", one.id, said=f"{word}\n")
         assert (ended.returncode, ended.stderr) == (0, ""), word
