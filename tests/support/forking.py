@@ -460,6 +460,7 @@ def _prepare_shim() -> None:
     from shim.core.api_errors import classify
 
     classify("")  # so that no fork compiles its patterns
+    _prepare_preload()
     import typer
 
     from shim.commands.cli import app
@@ -468,6 +469,21 @@ def _prepare_shim() -> None:
     typer.main.get_command = lambda asked: made  # nor makes the parser of all commands
     use_forked_hosts(_fork_here)
     _use_forks_here()
+
+
+def _prepare_preload() -> None:
+    """Import and parse what each host loads when it starts: it is most of what a forked host costs."""
+    from shim import vendors
+    from shim.conversation.preload import LAZY_MODULES
+    from shim.profiles.load import files
+    from shim.state import profile_files
+
+    for name in LAZY_MODULES:
+        _import(name)
+    files.parsed = profile_files.parsed = cache(files.parsed)
+    for place in map(vendors.VENDORS.__getitem__, vendors.PROFILES):
+        path = os.path.join(os.path.dirname(str(vendors.__file__)), place)
+        profile_files.parsed(profile_files._read(path), path)
 
 
 def _prepare_stand_in() -> None:
