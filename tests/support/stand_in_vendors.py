@@ -264,9 +264,11 @@ class KimiCodeAcp(KimiCode):
 
     waits = True
     keys: ClassVar = {"Bash": "command", "WebFetch": "url"}
+    asked_about: ClassVar = ("Bash", MCP_TOOL)
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
+        self.planned = list(self.calls)
         self.left: list[Call] = []
         self.prompt_id: object = None
         self.mode = "default"
@@ -283,7 +285,8 @@ class KimiCodeAcp(KimiCode):
             modes = [{"id": "default", "name": "Default"}, {"id": "plan", "name": "Plan"}]
             return _answer(message, {"sessionId": "s1", "modes": {"currentModeId": "default", "availableModes": modes}})
         if method == "session/prompt":
-            self.left, self.prompt_id = list(self.calls), message["id"]
+            self.left, self.prompt_id = self.planned, message["id"]
+            self.planned = []  # a prompt that explains a denial leads to no further calls
             return self._continue()
         if method == "session/set_mode":
             self.mode = message["params"]["modeId"]
@@ -301,7 +304,7 @@ class KimiCodeAcp(KimiCode):
         while self.left:
             call = self.left[0]
             printed += self._start_call(call)
-            if call.tool in ("Bash", MCP_TOOL):
+            if call.tool in self.asked_about:
                 return printed + self._ask(call)
             if not (self.mode == "plan" and call.tool in EDITS):
                 self.ran.add(call)
@@ -332,6 +335,13 @@ class KimiCodeAcp(KimiCode):
 
     def _id(self, call: Call) -> str:
         return f"call_{self.calls.index(call)}"
+
+
+class KimiAcp(KimiCodeAcp):
+    """`kimi acp` of kimi-cli: it asks before commands, changes and tools of servers. It reads and fetches unasked."""
+
+    names: ClassVar = {**Kimi.names, "WebFetch": "FetchURL"}
+    asked_about: ClassVar = ("Bash", MCP_TOOL, *EDITS)
 
 
 class Codex(StandIn):
@@ -512,7 +522,7 @@ STAND_INS: dict[str, type[StandIn]] = {
     "cline": Cline,
 }
 # Programs that the shim starts in another way for a conversation, so that they ask.
-CONVERSATIONS: dict[str, type[StandIn]] = {"kimi-code": KimiCodeAcp}
+CONVERSATIONS: dict[str, type[StandIn]] = {"kimi": KimiAcp, "kimi-code": KimiCodeAcp}
 
 
 def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
