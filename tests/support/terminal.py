@@ -75,8 +75,11 @@ class Terminal:
 
     def _read(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self._patience
-        while not done():
+        while True:
+            # Looked at before `done`: the program may end, and make it true, between the two.
             over = self.process.poll() is not None and not select.select([self._descriptor], [], [], 0)[0]
+            if done():
+                return
             assert not over and time.monotonic() < deadline, f"{what} did not come; drawn:\n{self.plain}"
             if select.select([self._descriptor], [], [], 0.02)[0]:
                 self._take()
