@@ -26,6 +26,7 @@ from sdk_clients import SDKS, SdkClient
 TESTS = Path(__file__).resolve().parent.parent
 sys.path.append(str(TESTS / "support"))  # what these tests share with those that need nothing but Python
 import sweeps  # noqa: E402
+from box import TELL_VERSION  # noqa: E402
 from torture import Torture  # noqa: E402
 from torture_cases import HELD_SECONDS, cases  # noqa: E402
 
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.e2e
 
 HANG_SECONDS = 15.0  # on a machine that runs nothing else; less than HELD_SECONDS
 AT_ONCE = 3
+RUN_SECONDS = 90.0  # after which a client gives up, however busy the machine is
 ALL_SECONDS = 600.0
 LONG = 100_000  # what the clients say whole
 
@@ -67,7 +69,8 @@ def fake_vendor(folder: Path, case: Torture) -> Path:
     """An executable that prints the bytes of a case."""
     plan, program = folder / f"{case.name}.json", folder / case.name
     plan.write_text(json.dumps(case.plan(folder)), encoding="utf-8")
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {TESTS / "support" / "fake_child.py"} {plan} "$@"\n')
+    command = f'exec {sys.executable} -I -S {TESTS / "support" / "fake_child.py"} {plan} "$@"'
+    program.write_text(f"#!/bin/sh\n{TELL_VERSION}{command}\n")
     program.chmod(0o755)
     return program
 
@@ -128,14 +131,16 @@ def seen(place: Place) -> Seen:
         if client.name not in known:
             own = [run for run, of in zip(runs, RUNS, strict=True) if sweeps.full or in_turn(*of, client)]
             start = {"claude": str(place.claude), "cwd": str(place.folder), "partial": True, "asks": False}
-            start |= {"runs": own, "at_once": AT_ONCE, "seconds": patience(HANG_SECONDS)}
+            start |= {"runs": own, "at_once": AT_ONCE, "seconds": RUN_SECONDS}
             file = folder / "start.json"
             file.write_text(json.dumps(start), encoding="utf-8")
             environment = {**place.environment, **client.environment()}
             process = LineProcess([*client.command(), f"@{file}"], place.folder, environment)
             place.started.append(process)
+            limit = patience(HANG_SECONDS)
             process.read_to_end(ALL_SECONDS)
-            lines = [line | {"limit": start["seconds"]} for line in process.lines if line["saw"] == "run"]
+            limit = max(limit, patience(HANG_SECONDS))  # the load at the start says nothing about the runs
+            lines = [line | {"limit": limit} for line in process.lines if line["saw"] == "run"]
             known[client.name] = {line["name"]: line for line in lines}
         return known[client.name]
 
