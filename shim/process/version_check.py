@@ -24,8 +24,8 @@ from shim.state.config import TWINS, VendorSettings
 from shim.state.known_versions import find_known_version
 from shim.vendors import find
 
-# Without an answer in time a turn that needs a promise is refused. cline 3.0.65 takes 1.6 s of CPU for `--version`: it
-# took 9.6 s with seven processes for each core, and more than 10 s with ten.
+# If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65 needs 1.6 s of CPU
+# for `--version`: with seven busy processes for each core it took 9.6 s, and with ten more than 10 s.
 VERSION_SECONDS = 20.0
 
 

@@ -68,6 +68,6 @@ class Timeline:
             for column in range(int(begin / wide), min(int(end / wide) + 1, count)):
                 part = max(min(end, (column + 1) * wide) - max(begin, column * wide), 0.0) / (end - begin or 1.0)
                 for place, seconds in enumerate(bucket):
-                    if seconds:  # most buckets have one kind
+                    if seconds:  # most buckets have time of a single kind
                         sums[column][place] += part * seconds
         return [tuple(share / (sum(column) or 1.0) for share in column) for column in sums]

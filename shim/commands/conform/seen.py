@@ -81,7 +81,7 @@ class Turn:
                         yield line, found
 
 
-@dataclass(repr=False)  # asyncio renders the result of its task, and the lines of all runs are megabytes
+@dataclass(repr=False)  # asyncio formats a task with its result, and the lines of all runs are megabytes
 class Seen:
     """Every run that was made, and why other runs were not."""
 

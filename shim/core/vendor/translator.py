@@ -24,7 +24,7 @@ class Translator:
     _handler_names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Find the names of the handlers once for each class, because `dir` is slow."""
+        """Collect the names of the handlers once for each class, because `dir` is slow."""
         super().__init_subclass__()
         cls._handler_names = tuple(name for name in dir(cls) if name.startswith("on_"))
 

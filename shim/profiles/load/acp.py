@@ -24,7 +24,7 @@ r"""`[acp]`: how a program is driven that speaks the Agent Client Protocol, so t
     addresses = true          of servers of MCP it takes those with an address, and none that is a command
     asks = ["Bash", "Edit"]   the tools of which its questions say all that decides, in Claude's words; "mcp__" stands
                               for those of every server, "*" for all tools that there are
-    unattended = true         in the mode default it runs calls unasked that the real claude asks about
+    unattended = true         in the mode default it runs, without asking, calls that the real claude asks about
     listed = ["Bash"]         the tools that it can run when it is driven so, in the place of the profile's `listed`
 
 Such a child is told its messages, its answers and its session through stdin. `launch.denials.asking` makes it ask about

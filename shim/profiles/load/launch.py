@@ -31,10 +31,10 @@ Placeholders: prompt, prompt_file, model, effort, resume, session_id, max_turns,
 and append_system_prompt; and the lists add_dirs, mcp_configs, denied_tools, allowed_tools, chosen_tools. Without
 append_system_prompt both system prompts are system_prompt; without either they stand before the prompt.
 
-`{allowed_tools}` lists the tools that are left, if some are denied or chosen or if the mode has `permission_tools`. A
-rule that allows a whole tool adds it to those of the mode. `{chosen_tools}` lists those of `--tools` alone. A profile
-with neither of these two and without `denials` cannot be kept to `--tools`, which then refuses the turn:
-`{denied_tools}` leaves the tools that the table `[tools]` does not name.
+`{allowed_tools}` lists the tools that are left, if some are denied, if `--tools` is given, or if the mode has
+`permission_tools`. Except in plan, a rule that allows a tool as a whole adds it to the tools of the mode.
+`{chosen_tools}` lists the tools of `--tools` only. A turn with `--tools` is refused if the profile has neither of these
+two nor `denials`: `{denied_tools}` is not enough, because the program keeps tools that `[tools]` does not name.
 
 `prompt`
     via          arg, stdin, or file (`{prompt_file}`, a file of ours that goes with the child)
@@ -124,7 +124,7 @@ class Template:
         self.rules = _rules(spot.at("rules"))
         self.denials = _denials(spot, name, tools)
         told = self.rules, self.denials
-        self.mode_tools = {mode: frozenset(one.texts()) for mode, one in of_modes(spot, "permission_tools").items()}
+        self.mode_tools = {mode: frozenset(node.texts()) for mode, node in of_modes(spot, "permission_tools").items()}
         self.start: Callable[[Request], Launch] = _start(
             spot, name, tools, command, self.variants, uses, *told, self.mode_tools
         )
@@ -200,7 +200,7 @@ def _start(
             "mcp_configs": (*request.mcp_configs(), *request.private_config()) if "mcp_configs" in uses else (),
             "denied_tools": _denied(tools, request.removed) if "denied_tools" in uses else (),
             "allowed_tools": _allowed(tools, request, name, mode_tools) if "allowed_tools" in uses else (),
-            "chosen_tools": _chosen(tools, request, name) if "chosen_tools" in uses else (),
+            "chosen_tools": _list_chosen_tools(tools, request, name) if "chosen_tools" in uses else (),
             "trust": request.trust,
             "partial": invocation.streams.partial,
             BUNDLED: BUNDLED_FOLDER if BUNDLED in uses else "",
@@ -352,42 +352,42 @@ def _check_session(resume: str, pattern: str, name: str, uses: set[str], *, fork
 
 def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
     """The program's names of all tools that can do something which was taken away."""
-    return [own for own, tool in tools.items() if not _claude_names(tool).isdisjoint(removed)]
+    return [own for own, tool in tools.items() if not _get_claude_names(tool).isdisjoint(removed)]
 
 
 def _allowed(tools: Tools, request: Request, name: str, mode_tools: Mapping[str, frozenset[str]]) -> list[str]:
-    """Return the program's names of the tools that are left, [] if all are. Raise FrontendError if none is left."""
+    """Return the program's names of the tools that are left, [] if all are. Raise FrontendError if no tool is left."""
     only, mode, policy = request.invocation.rules.tools, request.permission_mode, request.policy
     if only is None and not request.removed and mode not in mode_tools:
         return []
-    left = set().union(*map(_claude_names, tools.values()))
+    left = set().union(*map(_get_claude_names, tools.values()))
     if mode in mode_tools:
         left = set(mode_tools[mode])
         if policy is not None and mode != "plan":
             left |= {rule.tool for rule in policy.allowed if rule.content is None}
     if only is not None:
         left &= set(only if policy is None or policy.only is None else policy.only)
-    return _own_names(tools, left - set(request.removed), name)
+    return _list_program_names(tools, left - set(request.removed), name)
 
 
-def _chosen(tools: Tools, request: Request, name: str) -> list[str]:
-    """Return the program's names of the tools that `--tools` chose, [] without it. Raise FrontendError for no tool."""
+def _list_chosen_tools(tools: Tools, request: Request, name: str) -> list[str]:
+    """Return the program's names of the tools of `--tools`, [] without the flag. Raise FrontendError if it has none."""
     only, policy = request.invocation.rules.tools, request.policy
     if only is None:
         return []
-    return _own_names(tools, set(only if policy is None or policy.only is None else policy.only), name)
+    return _list_program_names(tools, set(only if policy is None or policy.only is None else policy.only), name)
 
 
-def _own_names(tools: Tools, left: set[str], name: str) -> list[str]:
-    """Return the program's names of the tools that can do nothing but what is left. Raise FrontendError for none."""
-    found = [own for own, tool in tools.items() if _claude_names(tool) <= left]
-    if not found:
+def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:
+    """Return the program's tools that do only what the tools in `left` do. Raise FrontendError if there is none."""
+    names = [own for own, tool in tools.items() if _get_claude_names(tool) <= left]
+    if not names:
         raise FrontendError(f"{name} has none of the tools that are left", hint="allow one of them: `shim vendors`")
-    return found
+    return names
 
 
-def _claude_names(tool: Tool) -> set[str]:
-    """Return Claude's names of what a tool of the program can be."""
+def _get_claude_names(tool: Tool) -> set[str]:
+    """Return Claude's names of all tools that a tool of the program stands for."""
     return {tool.name, *(tool.others if isinstance(tool, RuledTool) else ())}
 
 

@@ -253,8 +253,8 @@ def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
             subagents=denials.subagents,
         )
     if rules is None:
-        adds_tools = unattended and "allowed_tools" in made.uses
-        return Enforcement(allows=lambda rule, request: adds_tools and _adds_tool(rule, request, made.mode_tools))
+        has_list = unattended and "allowed_tools" in made.uses
+        return Enforcement(allows=lambda rule, request: has_list and _can_add_tool(rule, request, made.mode_tools))
     return Enforcement(
         binds=lambda rule, request: bool(rules().binds(rule, request)),
         subagents=True,
@@ -264,8 +264,8 @@ def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
     )
 
 
-def _adds_tool(rule: "Rule", request: Request, mode_tools: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether an allow rule gives the program a tool that the mode alone takes away."""
+def _can_add_tool(rule: "Rule", request: Request, mode_tools: Mapping[str, frozenset[str]]) -> bool:
+    """Return whether an allow rule adds its tool to those of the permission mode."""
     return rule.content is None and request.permission_mode in mode_tools and request.permission_mode != "plan"
 
 

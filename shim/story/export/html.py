@@ -128,12 +128,12 @@ def page(title: str, data: Mapping[str, Any]) -> bytes:
 def render(path: str, **parts: object) -> str:
     """A page from the template at `path`. Values are made printable and escaped, unless they are Markup."""
     folder, name = os.path.split(path)
-    return _templates(folder).get_template(name).render(**parts) + "\n"
+    return _get_environment(folder).get_template(name).render(**parts) + "\n"
 
 
 @cache
-def _templates(folder: str) -> Environment:
-    """Return the environment of a folder of templates. It keeps the compiled ones."""
+def _get_environment(folder: str) -> Environment:
+    """Return the Jinja environment of a folder, which caches the compiled templates."""
     loader = FileSystemLoader(folder)
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_printable)
 
