@@ -31,17 +31,17 @@ settings.register_profile("steady", derandomize=True, deadline=None, database=No
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=25)
 vendors.described[0] = functools.cache(vendors.described[0])  # a bundled profile is read and compiled once
 files.parsed = profile_files.parsed = functools.cache(files.parsed)  # and its TOML parsed once, for all state folders
-read_profile = profile_files.vendor
+load_uncached_vendor = profile_files.vendor
 
 
-def vendor(name: str, place: str, environment: Mapping[str, str], trace: Any = None) -> Vendor:
-    """Return the vendor of a profile; a bundled one is compiled once for all state folders."""
-    if trace is None and place == BUNDLED.get(name) and place not in profile_files._bundled:
-        return vendors.described[0](name, place)
-    return read_profile(name, place, environment, trace)
+def load_vendor(name: str, path: str, environment: Mapping[str, str], trace: Any = None) -> Vendor:
+    """Return the vendor of a profile. A bundled profile is compiled once for all state folders."""
+    if trace is None and path == BUNDLED.get(name) and path not in profile_files._bundled:
+        return vendors.described[0](name, path)
+    return load_uncached_vendor(name, path, environment, trace)
 
 
-profile_files.vendor = vendor
+profile_files.vendor = load_vendor
 typer.main.get_command = functools.cache(typer.main.get_command)  # the parser of all commands is made once
 guard.LEAVE_SECONDS = PATIENCE  # in this process: a guard that nobody waited for is a warning in some other test
 
@@ -104,7 +104,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Forget the profiles of the last test's settings: they would be read again for each vendor of later tests."""
+    """Remove the profiles of the test's settings, which later tests would read again for each vendor."""
     if len(vendors.described) > 1:
         del vendors.described[1:]
         vendors.VENDORS.clear()
@@ -113,31 +113,31 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.fixture
 def real_box(tmp_path: Path) -> Iterator[Box]:
-    """A place of its own, with a home, a state folder and a PATH."""
-    place = Box(tmp_path)
-    yield place
-    place.close()
+    """Yield a box for real processes, with its own home, state folder and PATH."""
+    box = Box(tmp_path)
+    yield box
+    box.close()
 
 
 @pytest.fixture
 def box(real_box: Box) -> Box:
-    """The same; a module of tests may replace it with `quick_box` or `memory_box`."""
+    """Return `real_box`. A test module may replace this fixture with `quick_box` or `memory_box`."""
     return real_box
 
 
 @pytest.fixture
 def memory_box(tmp_path: Path) -> Iterator[MemoryBox]:
-    """Return a box whose programs and drop-in are in this process."""
-    place = MemoryBox(tmp_path)
-    yield place
-    place.close()
+    """Yield a box whose programs and drop-in run in this process."""
+    box = MemoryBox(tmp_path)
+    yield box
+    box.close()
 
 
 @pytest.fixture
 def quick_box(request: pytest.FixtureRequest) -> Box:
-    """Return a box in memory. With `--full`, return one with real processes, to show that both are the same."""
-    place: Box = request.getfixturevalue("real_box" if sweeps.full else "memory_box")
-    return place
+    """Return `memory_box`. With `--full`, return `real_box`, to show that the results are the same."""
+    box: Box = request.getfixturevalue("real_box" if sweeps.full else "memory_box")
+    return box
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def real_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inside(real_box: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
-    """The same place for code that runs in this process: its environment, its working directory, our signals after."""
+    """Yield `real_box`, with its environment and working directory in this process. Restore the signal handlers."""
     for name in list(os.environ):
         if name.startswith(("SHIM_", "CLAUDE", "ANTHROPIC_", "XDG_")):
             monkeypatch.delenv(name)

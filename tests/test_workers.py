@@ -1,4 +1,4 @@
-"""Workers of the test suite (`forking.Worker`): one process runs many commands, and each finds it as if it were new."""
+"""Workers of the test suite (`forking.Worker`): one process runs many commands, each as if in a new process."""
 
 import json
 import os
@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import sweeps
 from box import ASK, PATIENCE, Box, run_shim
-from forking import Reused, possible
+from forking import WorkerRun, possible
 
 pytestmark = pytest.mark.skipif(not possible or sweeps.full, reason="no process is used twice")
 
-# Prints what a command may change in its process.
+# Prints everything that a command may change in its process.
 LOOK = """
 import atexit, gc, json, os, resource, signal, sys, tempfile, threading, types, warnings, _signal
 import logging
 from shim.process import strays
 import ctypes
 
-def identity(value):
-    # What a container holds, or which object it is.
+def identify(value):
+    # Returns a value that differs if a container has other items, or if the object is another one.
     if type(value) is dict:
         return {str(key): id(item) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -32,7 +32,7 @@ def identity(value):
         return sorted(map(repr, value))
     return id(value)
 
-def hidden(name, value):  # what Python adds when a module or a class is used
+def is_hidden(name, value):  # Python adds these when a module or a class is used
     return name.startswith("__") or isinstance(value, types.ModuleType)
 
 facts = {"pid": os.getpid()}
@@ -40,10 +40,10 @@ for module_name, module in sorted(sys.modules.items()):
     if module_name.partition(".")[0] != "shim":
         continue
     for name, value in vars(module).items():
-        if not hidden(name, value):
-            facts[f"{module_name}.{name}"] = identity(value)
+        if not is_hidden(name, value):
+            facts[f"{module_name}.{name}"] = identify(value)
         if isinstance(value, type) and value.__module__ == module_name:
-            kept = {key: identity(item) for key, item in vars(value).items() if not hidden(key, item)}
+            kept = {key: identify(item) for key, item in vars(value).items() if not is_hidden(key, item)}
             facts[f"attributes of {module_name}.{name}"] = kept
 subreaper = ctypes.c_int()
 ctypes.CDLL(None).prctl(37, ctypes.byref(subreaper), 0, 0, 0)
@@ -80,7 +80,7 @@ facts |= {
 json.dump(facts, sys.stdout)
 """
 
-# Changes all of that which can be restored.
+# Changes everything of this that can be restored.
 CHANGE = """
 import gc, os, resource, signal, sys, tempfile, types, warnings
 import structlog
@@ -94,7 +94,7 @@ os.environ["LEFT"] = "over"
 os.chdir("/")
 sys.argv.append("more")
 opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
-cycle = [open("/dev/null")]  # is closed by the collector alone
+cycle = [open("/dev/null")]  # only the collector closes this file
 cycle.append(cycle)
 early_signals.listen()
 early_signals.heard.append(15)
@@ -129,35 +129,35 @@ CLOSE = "sys.stdout.flush(); sys.stdin.close(); sys.stdout = sys.stderr = None"
 NOT_CHANGED = {"pid", "threads", "children", "functions at the end", "warnings", "group and session"}
 
 
-class Runs:
-    """Programs that run in a worker as the shim does."""
+class ProgramRunner:
+    """Runs programs in a worker, as the shim runs there."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
         self._variables = box.environment()
         self._count = 0
 
-    def start(self, program: str, *words: str, **options: Any) -> Reused:
-        """Start a program, given as its text."""
+    def start(self, program: str, *words: str, **options: Any) -> WorkerRun:
+        """Start a program from its source text."""
         self._count += 1
         path = self._box.path / f"program{self._count}.py"
         path.write_text(program, encoding="utf-8")
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         options = {"env": self._variables, "cwd": self._box.cwd} | pipes | options
-        return Reused(words, module=str(path), **options)
+        return WorkerRun(words, module=str(path), **options)
 
     def run(self, program: str, *words: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
-        """Run it to its end: its exit status, stdout and stderr."""
+        """Run a program to its end. Return its exit status, stdout and stderr."""
         with self.start(program, *words) as process:
             stdout, stderr = process.communicate(stdin, timeout=PATIENCE)
         return process.returncode, stdout, stderr.decode()
 
     def pid(self) -> int:
-        """The process of the next run, if the one before has left nothing in it."""
+        """Return the pid of the next run's process. It stays the same while the process can be restored."""
         return int(self.run("import os; print(os.getpid())")[1])
 
     def look(self) -> Mapping[str, Any]:
-        """What the next run finds."""
+        """Return the state of the process that the next run finds."""
         status, stdout, stderr = self.run(LOOK)
         assert (status, stderr) == (0, "")
         facts: dict[str, Any] = json.loads(stdout)
@@ -165,32 +165,32 @@ class Runs:
 
 
 @pytest.fixture
-def runs(box: Box) -> Runs:
-    return Runs(box)
+def runner(box: Box) -> ProgramRunner:
+    return ProgramRunner(box)
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What is not as it was; the names of a module that was imported between count only if they were there before."""
+    """Return the values that differ. Names that exist only in `after` are ignored, such as those of new modules."""
     return {name: (value, after.get(name)) for name, value in before.items() if after.get(name) != value}
 
 
-def test_next_run_finds_nothing_of_the_one_before(runs: Runs) -> None:
-    before = runs.look()
-    status, stdout, stderr = runs.run(CHANGE + LOOK + CLOSE)
+def test_next_run_finds_nothing_of_the_one_before(runner: ProgramRunner) -> None:
+    before = runner.look()
+    status, stdout, stderr = runner.run(CHANGE + LOOK + CLOSE)
     assert (status, stderr) == (0, "")
     changed = differences(before, json.loads(stdout))
     assert {name for name in before if "shim." not in name} - set(changed) <= NOT_CHANGED
-    assert differences(before, runs.look()) == {}
+    assert differences(before, runner.look()) == {}
 
 
-def test_commands_leave_nothing_to_the_next_run(runs: Runs, box: Box, tmp_path: Path) -> None:
+def test_commands_leave_nothing_to_the_next_run(runner: ProgramRunner, box: Box, tmp_path: Path) -> None:
     own = box.config.parent / "vendors"
     own.mkdir(parents=True)
     (own / "mine.toml").write_text('extends = "pi"\n', encoding="utf-8")
     box.prints("qwen", "qwen/0.24.4-text")
     box.program("pi", "exit 3\n")
     cast = str(tmp_path / "a.cast")
-    before = runs.look()
+    before = runner.look()
     for words, status in {
         ("claude", *ASK, "--shim-vendor", "qwen", "--shim-record", cast): 0,
         ("claude", *ASK, "--shim-vendor", "pi", "--shim-log", "debug"): 1,
@@ -206,7 +206,7 @@ def test_commands_leave_nothing_to_the_next_run(runs: Runs, box: Box, tmp_path: 
     }.items():
         done = run_shim(words, env=box.environment(SHIM_VENDOR="qwen"), cwd=box.cwd)
         assert done.status == status, (words, done)
-    assert differences(before, runs.look()) == {}
+    assert differences(before, runner.look()) == {}
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_commands_leave_nothing_to_the_next_run(runs: Runs, box: Box, tmp_path: 
         "import tempfile; tempfile.left = tempfile.TemporaryDirectory()",
     ],
 )
-def test_process_that_cannot_be_restored_ends(runs: Runs, program: str) -> None:
-    before = runs.pid()
-    status, stdout, _ = runs.run(program)
+def test_process_that_cannot_be_restored_ends(runner: ProgramRunner, program: str) -> None:
+    before = runner.pid()
+    status, stdout, _ = runner.run(program)
     assert (status, stdout) == (0, b"the end\n" if "atexit" in program else b"")
-    assert runs.pid() != before
+    assert runner.pid() != before
     with pytest.raises(ProcessLookupError):
         os.kill(before, 0)
 
@@ -240,54 +240,54 @@ def test_process_that_cannot_be_restored_ends(runs: Runs, program: str) -> None:
         ("import os, sys; os.close(1); print('lost')", 120, ""),
     ],
 )
-def test_run_ends_as_a_process_does(runs: Runs, program: str, status: int, stderr: str) -> None:
-    ended, stdout, said = runs.run(program)
+def test_run_ends_as_a_process_does(runner: ProgramRunner, program: str, status: int, stderr: str) -> None:
+    ended, stdout, said = runner.run(program)
     assert (ended, stdout) == (status, b"")
     assert said.endswith(stderr) and bool(said) == bool(stderr)
     if "wrong" in stderr:
         assert said.startswith("Traceback ")
 
 
-def test_run_reads_and_writes_more_than_a_pipe_holds(runs: Runs) -> None:
+def test_run_reads_and_writes_more_than_a_pipe_holds(runner: ProgramRunner) -> None:
     data = bytes(range(256)) * 20_000
     copy = (
         "import sys; data = sys.stdin.buffer.read(); sys.stdout.buffer.write(data); sys.stderr.write('x' * len(data))"
     )
-    assert runs.run(copy, stdin=data) == (0, data, "x" * len(data))
+    assert runner.run(copy, stdin=data) == (0, data, "x" * len(data))
 
 
-def test_run_need_not_read_its_stdin(runs: Runs) -> None:
-    before = runs.pid()
-    assert runs.run("print('done')", stdin=b"x" * 10_000_000) == (0, b"done\n", "")
-    assert runs.pid() == before
+def test_run_need_not_read_its_stdin(runner: ProgramRunner) -> None:
+    before = runner.pid()
+    assert runner.run("print('done')", stdin=b"x" * 10_000_000) == (0, b"done\n", "")
+    assert runner.pid() == before
 
 
-def test_run_that_hangs_is_ended(runs: Runs) -> None:
-    before = runs.pid()
-    with runs.start("import signal; signal.pause()") as process:
+def test_run_that_hangs_is_ended(runner: ProgramRunner) -> None:
+    before = runner.pid()
+    with runner.start("import signal; signal.pause()") as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.communicate(timeout=0.1)
         assert process.poll() is None
         process.kill()
     assert (process.pid, process.returncode) == (before, -signal.SIGKILL)
-    assert runs.pid() != before
+    assert runner.pid() != before
 
 
-def test_runs_at_the_same_time_have_processes_of_their_own(runs: Runs) -> None:
-    with runs.start("print(input())") as first:
-        assert runs.run("print('second')") == (0, b"second\n", "")
+def test_runs_at_the_same_time_have_processes_of_their_own(runner: ProgramRunner) -> None:
+    with runner.start("print(input())") as first:
+        assert runner.run("print('second')") == (0, b"second\n", "")
         assert first.communicate(b"first\n", timeout=PATIENCE)[0] == b"first\n"
 
 
-def test_signal_that_comes_late_ends_no_later_run(runs: Runs) -> None:
-    before = runs.pid()
+def test_worker_that_was_killed_is_replaced(runner: ProgramRunner) -> None:
+    before = runner.pid()
     os.kill(before, signal.SIGKILL)
-    assert runs.pid() != before
+    assert runner.pid() != before
 
 
-def test_turn_runs_in_a_worker_and_alone_where_it_is_asked_for(runs: Runs, box: Box) -> None:
+def test_turn_runs_in_a_worker_unless_reuse_is_off(runner: ProgramRunner, box: Box) -> None:
     box.program("pi", f"echo $PPID > {box.path}/parent\nexit 3\n")
-    before = runs.pid()
+    before = runner.pid()
     for reuse in (True, False):
         run_shim(["claude", *ASK], env=box.environment(SHIM_VENDOR="pi"), cwd=box.cwd, reuse=reuse)
         assert (int((box.path / "parent").read_text()) == before) == reuse

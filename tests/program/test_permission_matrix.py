@@ -41,7 +41,7 @@ from shim.vendors import find
 STREAM = ("--output-format", "stream-json", "--verbose")
 PROMPT = ("-p", "hi", *STREAM)
 TOOLS = {"[[shell]]": "Bash", "[[write]]": "Write", "[[read]]": "Read", "[[call]]": MCP_TOOL}
-# A column is a vendor, or a vendor that asks because the shim drives it as in a conversation.
+# A column is a vendor in one-shot mode, or a vendor that asks because the shim starts it as for a conversation.
 ASKING = " that asks"
 COLUMNS = (*STAND_INS, *(f"{name}{ASKING}" for name in CONVERSATIONS))
 
@@ -128,7 +128,7 @@ def furnish(box, files: Mapping[str, Mapping[str, object]]) -> None:
 
 
 def is_unattended(column: str) -> bool:
-    """Return whether the vendor of a column says that it asks nobody."""
+    """Return whether the vendor of a column runs calls without asking, by its own description."""
     vendor = find(column.removesuffix(ASKING))
     if column.endswith(ASKING):
         assert vendor.program.two_way is not None
@@ -136,12 +136,12 @@ def is_unattended(column: str) -> bool:
     return vendor.unattended
 
 
-def outcomes(vendor: str, box, claude, chosen: Sequence[Row] = ALL_ROWS) -> Iterator[tuple[Row, str]]:
+def outcomes(column: str, box, claude, chosen: Sequence[Row] = ALL_ROWS) -> Iterator[tuple[Row, str]]:
     """Yield the outcome of each row's call."""
     for folder in (box.cwd / "secret", box.cwd.parent / "out"):
         folder.mkdir(exist_ok=True)
         (folder / "x").write_text(permission_rows.SECRET)
-    unattended = is_unattended(vendor)
+    unattended = is_unattended(column)
     files: Mapping[str, Mapping[str, object]] = {}
     for first, rows in rule_sets(chosen):
         if first.files != files:
@@ -149,7 +149,7 @@ def outcomes(vendor: str, box, claude, chosen: Sequence[Row] = ALL_ROWS) -> Iter
             files = first.files
         given = [] if first.settings is None else ["--settings", json.dumps(first.settings)]
         calls = {row.name: call_of(row, box.cwd) for row in rows}
-        ran = claude(vendor, [*first.flags, *given], list(dict.fromkeys(calls.values())))
+        ran = claude(column, [*first.flags, *given], list(dict.fromkeys(calls.values())))
         for row in rows:
             if ran is None:
                 yield row, REFUSED
@@ -164,12 +164,12 @@ def wider(found: Iterable[tuple[Row, str]]) -> list[str]:
     return [row.name for row, outcome in found if outcome == RAN and not row.runs]
 
 
-@pytest.mark.parametrize("vendor", COLUMNS)
-def test_nothing_runs_that_the_real_claude_would_not_have_run(vendor, inside, claude):
-    found = list(outcomes(vendor, inside, claude))
+@pytest.mark.parametrize("column", COLUMNS)
+def test_nothing_runs_that_the_real_claude_would_not_have_run(column, inside, claude):
+    found = list(outcomes(column, inside, claude))
     assert len(found) == len(ALL_ROWS)
     assert wider(found) == []
-    manual = {row: outcome for (row, name), outcome in told().items() if name == vendor}
+    manual = {row: outcome for (row, name), outcome in told().items() if name == column}
     assert {row.name: outcome for row, outcome in found if manual.get(row.name, outcome) != outcome} == {}
 
 
@@ -178,20 +178,20 @@ def test_nothing_runs_that_the_real_claude_would_not_have_run(vendor, inside, cl
 
 @pytest.fixture(scope="module")
 def furnished_cases(tmp_path_factory) -> list[tuple[judged.Case, Path]]:
-    """Return each case with a folder of its files. No stand-in writes a file, so all vendors share the folders."""
+    """Return each case with the folder of its files. No stand-in writes a file, so all vendors share the folders."""
     cases = [(case, tmp_path_factory.mktemp("case")) for case in judged.cases()]
     for case, root in cases:
         case.furnish(root)
     return cases
 
 
-def tried(vendor: str, case: judged.Case, root: Path) -> dict[Call, judged.Judged]:
+def tried(column: str, case: judged.Case, root: Path) -> dict[Call, judged.Judged]:
     """Return the calls of a case, with what the real claude did with each.
 
     A vendor that reads by its shell has no call of Read: Claude's rules see a shell line.
     """
     calls = {}
-    names = STAND_INS[vendor.removesuffix(ASKING)].names
+    names = STAND_INS[column.removesuffix(ASKING)].names
     for one in case.calls:
         if one.tool == "Read" and names["Read"] == names["Bash"]:
             continue
@@ -200,23 +200,23 @@ def tried(vendor: str, case: judged.Case, root: Path) -> dict[Call, judged.Judge
     return calls
 
 
-@pytest.mark.parametrize("vendor", COLUMNS)
-def test_no_call_runs_that_the_real_claude_asked_about_or_denied(vendor, furnished_cases, claude, monkeypatch):
-    asks_nobody = is_unattended(vendor)
+@pytest.mark.parametrize("column", COLUMNS)
+def test_no_call_runs_that_the_real_claude_asked_about_or_denied(column, furnished_cases, claude, monkeypatch):
+    asks_nobody = is_unattended(column)
     faults, ran_at_all = {}, 0
     for case, root in furnished_cases:
         monkeypatch.chdir(root / "work")
         monkeypatch.setenv("HOME", str(root / "home"))
-        calls = tried(vendor, case, root)
-        ran = claude(vendor, case.words(root), list(calls)) or set()
+        calls = tried(column, case, root)
+        ran = claude(column, case.words(root), list(calls)) or set()
         ran_at_all += len(ran)
         for call in ran:
             theirs = calls[call].theirs
             if theirs == "deny" or (theirs == "ask" and not (asks_nobody and case.mode == "default")):
                 faults[f"{case}: {call.tool} {call.argument}"] = theirs
     assert faults == {}
-    # cline runs something in bypassPermissions only, and refuses rules there
-    assert (ran_at_all > 0) is (vendor != "cline"), "no call ran, so nothing was tried"
+    # cline runs calls in bypassPermissions only, and the shim refuses its turns with rules there.
+    assert (ran_at_all > 0) is (column != "cline"), "without a call that ran, nothing was tested"
 
 
 # -- it can fail ----------------------------------------------------------------------------------------------------

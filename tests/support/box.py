@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import sweeps
-from forking import Forked, Reused, forkable, reusable
+from forking import Forked, WorkerRun, can_run_in_worker, forkable
 from support import ROOT, Line, parse
 
 # -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a copy of the code.
@@ -56,14 +56,14 @@ def start_shim(
 ) -> "subprocess.Popen[bytes]":
     """`shim WORDS` as a process: a fork (forking), or a real start where the interpreter is given something too.
 
-    `closed` are descriptors that it does not have; it has all others from `options`, which are Popen's. `reuse` runs it
-    in a process that has run other words before.
+    `closed` are descriptors that it does not have; it has all others from `options`, which are Popen's. With `reuse`
+    it may run in a worker, a process that has run other commands before.
     """
     env = os.environ if env is None else env
     python = {name: value for name, value in env.items() if name.startswith("PYTHON")}
     plain = all(os.environ.get(name) == value for name, value in python.items()) and tuple(SHIM) == OURS
-    if plain and not sweeps.full and reuse and not closed and reusable(options):
-        return Reused(words, env=env, **options)
+    if plain and not sweeps.full and reuse and not closed and can_run_in_worker(options):
+        return WorkerRun(words, env=env, **options)
     if plain and not sweeps.full and forkable(options):
         return Forked(words, closed=closed, env=env, **options)
     command = [*SHIM, *words]
@@ -75,7 +75,7 @@ def start_shim(
 def run_shim(
     words: Sequence[str], *, stdin: bytes = b"", patience: float = PATIENCE, reuse: bool = True, **options: Any
 ) -> "Done":
-    """`shim WORDS`, to its end; options of `start_shim`. Without `reuse` it has a process of its own."""
+    """Run `shim WORDS` to its end, with options of `start_shim`. Without `reuse` it has its own process."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start_shim(words, reuse=reuse, **(pipes | options)) as process:
         try:
@@ -393,7 +393,7 @@ class Box:
     def running(self, *arguments: str, **options: Any) -> Iterator[Running]:
         """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another `door` than claude.
 
-        Without `reuse` it has a process of its own.
+        With `reuse=False` it has its own process.
         """
         environment = self.environment(**options.pop("environment", {}))
         door = options.pop("door", "claude")
@@ -404,7 +404,7 @@ class Box:
             yield Running(process)
         finally:
             try:
-                process.end_group() if isinstance(process, Reused) else os.killpg(process.pid, signal.SIGKILL)
+                process.kill_group() if isinstance(process, WorkerRun) else os.killpg(process.pid, signal.SIGKILL)
             except OSError:
                 pass
             process.wait()

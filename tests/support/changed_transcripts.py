@@ -1,7 +1,7 @@
-"""Defects of a claude-like command, as changes of the transcripts of one that keeps every rule of the contract.
+"""Defects of a command like claude, as edits of the transcripts of a command that keeps every rule of the contract.
 
-A defect gets each line of each stream and returns the lines in its place: objects, or the bytes of a line. What no
-transcript shows, such as a command that does not answer, is a defect of `fake_claude`.
+A defect is called with each line of a stream and returns its replacement: objects, or the bytes of lines. A defect that
+no transcript shows, such as a command that does not answer, is in `fake_claude`.
 """
 
 import dataclasses
@@ -14,11 +14,11 @@ from shim.commands.conform.process import Line, Run, read_line
 Object = dict[str, Any]
 Edit = Callable[[str, Object], list[Object | bytes]]
 
-LONG = b"x" * 1_100_000
+LONG_TEXT = b"x" * 1_100_000
 
 
-def kind_of(line: Object) -> str:
-    """Return what kind of line this is: its type, with the subtype or the event's type that matters to a defect."""
+def classify_line(line: Object) -> str:
+    """Return the kind of a line: its type, or a narrower kind if a defect needs it."""
     kind = str(line["type"])
     if kind == "system" and line.get("subtype") == "init":
         return "init"
@@ -33,35 +33,35 @@ def kind_of(line: Object) -> str:
     return kind
 
 
-def changed(run: Run, edit: Edit) -> Run:
-    """Return a run with another stream. A run that prints no stream is returned as it is."""
+def apply_edit(run: Run, edit: Edit) -> Run:
+    """Return a copy of a run with an edited stream. A run that prints no stream-json is returned as it is."""
     if "stream-json" not in " ".join(run.argv):
         return run
     lines: list[Line] = []
-    places: list[int] = []
+    positions: list[int] = []  # old index of a line → new index
     for line in run.lines:
-        places.append(len(lines))
+        positions.append(len(lines))
         if not isinstance(line.value, dict):
             lines.append(line)
             continue
         value = json.loads(line.raw)
-        for given in edit(kind_of(value), value):
-            raw = given if isinstance(given, bytes) else json.dumps(given).encode()
+        for replacement in edit(classify_line(value), value):
+            raw = replacement if isinstance(replacement, bytes) else json.dumps(replacement).encode()
             lines.append(read_line(line.at, raw))
-    places.append(len(lines))
+    positions.append(len(lines))
     return dataclasses.replace(
         run,
         lines=lines,
         stdout=bytearray(b"".join(line.raw + b"\n" for line in lines)),
-        marks={name: places[place] for name, place in run.marks.items()},
-        sent=[dataclasses.replace(one, position=places[one.position]) for one in run.sent],
+        marks={name: positions[index] for name, index in run.marks.items()},
+        sent=[dataclasses.replace(message, position=positions[message.position]) for message in run.sent],
     )
 
 
-# -- what may become of a line ------------------------------------------------------------------------------------
+# -- edits of lines -----------------------------------------------------------------------------------------------
 
 
-def change(kind: str, function: Callable[[Object], object]) -> Edit:
+def change_lines(kind: str, function: Callable[[Object], object]) -> Edit:
     """Change each line of a kind."""
 
     def edit(actual: str, line: Object) -> list[Object | bytes]:
@@ -72,17 +72,17 @@ def change(kind: str, function: Callable[[Object], object]) -> Edit:
     return edit
 
 
-def drop(*kinds: str) -> Edit:
-    """Leave out each line of some kinds."""
+def drop_lines(*kinds: str) -> Edit:
+    """Remove each line of some kinds."""
     return lambda kind, line: [] if kind in kinds else [line]
 
 
-def follow(kind: str, more: bytes) -> Edit:
-    """Put a line behind each line of a kind."""
-    return lambda actual, line: [line, more] if actual == kind else [line]
+def insert_after(kind: str, inserted: bytes) -> Edit:
+    """Insert a line after each line of a kind."""
+    return lambda actual, line: [line, inserted] if actual == kind else [line]
 
 
-def pop(*keys: str) -> Callable[[Object], object]:
+def pop_key(*keys: str) -> Callable[[Object], object]:
     def function(line: Object) -> object:
         for key in keys[:-1]:
             line = line[key]
@@ -91,7 +91,7 @@ def pop(*keys: str) -> Callable[[Object], object]:
     return function
 
 
-def put(value: object, *keys: str) -> Callable[[Object], object]:
+def set_key(value: object, *keys: str) -> Callable[[Object], object]:
     def function(line: Object) -> object:
         for key in keys[:-1]:
             line = line[key]
@@ -101,7 +101,7 @@ def put(value: object, *keys: str) -> Callable[[Object], object]:
     return function
 
 
-def first_block(line: Object) -> Object:
+def get_first_block(line: Object) -> Object:
     block: Object = line["message"]["content"][0]
     return block
 
@@ -109,130 +109,132 @@ def first_block(line: Object) -> Object:
 # -- the defects --------------------------------------------------------------------------------------------------
 
 
-def _two_results(kind: str, line: Object) -> list[Object | bytes]:
+def _repeat_result(kind: str, line: Object) -> list[Object | bytes]:
     return [line, line] if kind == "result" else [line]
 
 
-def _stop_behind_error(kind: str, line: Object) -> list[Object | bytes]:
+def _add_stop_after_error(kind: str, line: Object) -> list[Object | bytes]:
     return [line, b'{"type":"message_stop"}'] if kind == "result" and line["is_error"] else [line]
 
 
-def _no_interrupt_line(kind: str, line: Object) -> list[Object | bytes]:
+def _drop_interrupt_line(kind: str, line: Object) -> list[Object | bytes]:
     return [] if kind == "user" and "[Request interrupted by user]" in str(line) else [line]
 
 
-def _state_running(kind: str, line: Object) -> list[Object | bytes]:
+def _add_state_line(kind: str, line: Object) -> list[Object | bytes]:
     return (
         [b'{"type":"system","subtype":"session_state_changed","state":"running"}', line] if kind == "init" else [line]
     )
 
 
-def _other_index(line: Object) -> None:
+def _shift_index(line: Object) -> None:
     line["event"]["index"] += 1
 
 
-def _deltas_differ(line: Object) -> None:
+def _change_text_delta(line: Object) -> None:
     if "text" in line["event"]["delta"]:
         line["event"]["delta"]["text"] += "more"
 
 
-def _text_call(line: Object) -> None:
-    if first_block(line)["type"] == "tool_use":
-        first_block(line)["input"] = "text"
+def _set_text_input(line: Object) -> None:
+    if get_first_block(line)["type"] == "tool_use":
+        get_first_block(line)["input"] = "text"
 
 
-def _text_without_text(line: Object) -> None:
-    first_block(line).pop("text", None)
+def _remove_text(line: Object) -> None:
+    get_first_block(line).pop("text", None)
 
 
-def _interrupt_other_result(line: Object) -> None:
+def _change_interrupt_result(line: Object) -> None:
     if line["subtype"] == "error_during_execution":
         line["subtype"] = "error_max_turns"
 
 
-def _denial_unsaid(line: Object) -> None:
-    if first_block(line)["is_error"]:
-        first_block(line)["content"] = "no"
+def _hide_denial(line: Object) -> None:
+    if get_first_block(line)["is_error"]:
+        get_first_block(line)["content"] = "no"
 
 
-def _denies_all(line: Object) -> None:
-    first_block(line).update(content="conform: denied, to see that it is", is_error=True)
+def _deny_all(line: Object) -> None:
+    get_first_block(line).update(content="conform: denied, to see that it is", is_error=True)
 
 
-def _in_initialize(function: Callable[[Object], object]) -> Edit:
-    """Change the body of each answer to initialize."""
+def _change_initialize(function: Callable[[Object], object]) -> Edit:
+    """Change the body of each response to `initialize`."""
 
     def edit(line: Object) -> None:
         body = line["response"].get("response") or {}
         if "models" in body and "commands" in body:
             function(body)
 
-    return change("control_response", edit)
+    return change_lines("control_response", edit)
 
 
 EDITS: Mapping[str, Edit] = {
-    # Bytes behind the init of a turn.
-    "noise": follow("init", b"debug: hello"),
-    "null": follow("init", b"null"),
-    "array": follow("init", b"[1]"),
-    "no-type": follow("init", b'{"a":1}'),
-    "half-line": follow("init", b'{"type":"system","subty'),
-    "nan": follow("init", b'{"type":"system","subtype":"x","n":NaN}'),
-    "bad-utf8": follow("init", b'{"type":"system","subtype":"\xff"}'),
-    "long-line": follow("init", b'{"type":"system","subtype":"%s"}' % LONG),
-    "long-for-yume": follow("init", b'{"type":"system","subtype":"%s"}' % LONG[:150_000]),
-    "end-line": follow("init", b'{"type":"end"}'),
-    "type-last": follow("init", b'{"subtype":"x","type":"conform"}'),
-    "unasked-event": follow(
+    # Bytes after the init of a turn.
+    "noise": insert_after("init", b"debug: hello"),
+    "null": insert_after("init", b"null"),
+    "array": insert_after("init", b"[1]"),
+    "no-type": insert_after("init", b'{"a":1}'),
+    "half-line": insert_after("init", b'{"type":"system","subty'),
+    "nan": insert_after("init", b'{"type":"system","subtype":"x","n":NaN}'),
+    "bad-utf8": insert_after("init", b'{"type":"system","subtype":"\xff"}'),
+    "long-line": insert_after("init", b'{"type":"system","subtype":"%s"}' % LONG_TEXT),
+    "long-for-yume": insert_after("init", b'{"type":"system","subtype":"%s"}' % LONG_TEXT[:150_000]),
+    "end-line": insert_after("init", b'{"type":"end"}'),
+    "type-last": insert_after("init", b'{"subtype":"x","type":"conform"}'),
+    "unasked-event": insert_after(
         "init", b'{"type":"stream_event","event":{"type":"message_stop"},"parent_tool_use_id":null}'
     ),
     # Lines.
-    "no-uuid": change("assistant", pop("uuid")),
-    "other-session-id": change("assistant", put("another", "session_id")),
-    "init-without-tools": change("init", pop("tools")),
-    "init-with-a-tool-text": change("init", put("Bash", "tools")),
-    "result-without-usage": change("result", pop("usage")),
-    "result-with-a-duration-text": change("result", put("1", "duration_ms")),
-    "result-without-text": change("result", lambda line: line.pop("result", None)),
-    "no-message-id": change("assistant", pop("message", "id")),
-    "no-counts": change("assistant", put({}, "message", "usage")),
-    "no-parent": change("assistant", pop("parent_tool_use_id")),
-    "two-blocks": change("assistant", lambda line: line["message"]["content"].append({"type": "text", "text": ""})),
-    "stop-reason": change("assistant", put("end_turn", "message", "stop_reason")),
-    "content-is-text": change("assistant", put("hello", "message", "content")),
-    "text-without-text": change("assistant", _text_without_text),
-    "call-without-input": change("assistant", _text_call),
-    "result-without-content": change("tool", lambda line: first_block(line).pop("content")),
-    "result-of-nobody": change("tool", lambda line: first_block(line).update(tool_use_id="toolu_none")),
-    "no-tool-use-result": change("tool", pop("tool_use_result")),
-    "denial-unsaid": change("tool", _denial_unsaid),
-    "denies-all": change("tool", _denies_all),
+    "no-uuid": change_lines("assistant", pop_key("uuid")),
+    "other-session-id": change_lines("assistant", set_key("another", "session_id")),
+    "init-without-tools": change_lines("init", pop_key("tools")),
+    "init-with-a-tool-text": change_lines("init", set_key("Bash", "tools")),
+    "result-without-usage": change_lines("result", pop_key("usage")),
+    "result-with-a-duration-text": change_lines("result", set_key("1", "duration_ms")),
+    "result-without-text": change_lines("result", lambda line: line.pop("result", None)),
+    "no-message-id": change_lines("assistant", pop_key("message", "id")),
+    "no-counts": change_lines("assistant", set_key({}, "message", "usage")),
+    "no-parent": change_lines("assistant", pop_key("parent_tool_use_id")),
+    "two-blocks": change_lines(
+        "assistant", lambda line: line["message"]["content"].append({"type": "text", "text": ""})
+    ),
+    "stop-reason": change_lines("assistant", set_key("end_turn", "message", "stop_reason")),
+    "content-is-text": change_lines("assistant", set_key("hello", "message", "content")),
+    "text-without-text": change_lines("assistant", _remove_text),
+    "call-without-input": change_lines("assistant", _set_text_input),
+    "result-without-content": change_lines("tool", lambda line: get_first_block(line).pop("content")),
+    "result-of-nobody": change_lines("tool", lambda line: get_first_block(line).update(tool_use_id="toolu_none")),
+    "no-tool-use-result": change_lines("tool", pop_key("tool_use_result")),
+    "denial-unsaid": change_lines("tool", _hide_denial),
+    "denies-all": change_lines("tool", _deny_all),
     # The order of a turn.
-    "no-init": drop("init"),
-    "no-result": drop("result"),
-    "two-results": _two_results,
-    "talk-behind-result": follow("result", b'{"type":"user","message":{"role":"user","content":"x"}}'),
-    "call-unanswered": drop("tool"),
-    "no-replay": drop("replay"),
-    "no-terminator": drop("message_stop"),
-    "stop-behind-error": _stop_behind_error,
-    "no-interrupt-line": _no_interrupt_line,
-    "interrupt-other-result": change("result", _interrupt_other_result),
-    "state-running": _state_running,
+    "no-init": drop_lines("init"),
+    "no-result": drop_lines("result"),
+    "two-results": _repeat_result,
+    "talk-behind-result": insert_after("result", b'{"type":"user","message":{"role":"user","content":"x"}}'),
+    "call-unanswered": drop_lines("tool"),
+    "no-replay": drop_lines("replay"),
+    "no-terminator": drop_lines("message_stop"),
+    "stop-behind-error": _add_stop_after_error,
+    "no-interrupt-line": _drop_interrupt_line,
+    "interrupt-other-result": change_lines("result", _change_interrupt_result),
+    "state-running": _add_state_line,
     # Partial messages.
-    "no-message-start": drop("event message_start"),
-    "no-message-stop": drop("event message_stop"),
-    "block-stays-open": drop("event content_block_stop"),
-    "other-message": change("event message_start", put("other", "event", "message", "id")),
-    "other-index": change("event content_block_delta", _other_index),
-    "deltas-differ": change("event content_block_delta", _deltas_differ),
-    "event-without-parent": change("event message_start", pop("parent_tool_use_id")),
-    "start-without-usage": change("event message_start", pop("event", "message", "usage")),
-    "delta-without-usage": change("event message_delta", put({}, "event", "usage")),
+    "no-message-start": drop_lines("event message_start"),
+    "no-message-stop": drop_lines("event message_stop"),
+    "block-stays-open": drop_lines("event content_block_stop"),
+    "other-message": change_lines("event message_start", set_key("other", "event", "message", "id")),
+    "other-index": change_lines("event content_block_delta", _shift_index),
+    "deltas-differ": change_lines("event content_block_delta", _change_text_delta),
+    "event-without-parent": change_lines("event message_start", pop_key("parent_tool_use_id")),
+    "start-without-usage": change_lines("event message_start", pop_key("event", "message", "usage")),
+    "delta-without-usage": change_lines("event message_delta", set_key({}, "event", "usage")),
     # The control protocol.
-    "no-models": _in_initialize(put([], "models")),
-    "no-account": _in_initialize(pop("account")),
-    "no-pre-hook": drop("conform_before"),
-    "no-stop-hook": drop("conform_stop"),
-    "hook-without-event": change("conform_before", put({}, "request", "input")),
+    "no-models": _change_initialize(set_key([], "models")),
+    "no-account": _change_initialize(pop_key("account")),
+    "no-pre-hook": drop_lines("conform_before"),
+    "no-stop-hook": drop_lines("conform_stop"),
+    "hook-without-event": change_lines("conform_before", set_key({}, "request", "input")),
 }

@@ -121,7 +121,7 @@ SECRETS = [(kind, "", secret, "") for kind, secrets in BARE.items() for secret i
     (kind, *said) for kind, several in SAID.items() for said in several
 ]
 
-# The first of each kind, for slow tests. The patterns are tried on all secrets.
+# The first secret of each kind, for slow tests. The tests of the patterns use all secrets.
 ONE_OF_EACH_KIND = list({secret[0]: secret for secret in reversed(SECRETS)}.values())
 
 # What no pattern may touch.

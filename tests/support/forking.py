@@ -6,9 +6,10 @@ the working directory and the descriptors that it was given. The fork is a child
 is waited for and signalled like any other. A stand-in that is started some hundred times has a server of its own,
 which has imported nothing of ours: its forks run that program.
 
-A run to its end (`box.run_shim`) costs not even a fork: a `Worker`, which is such a fork, runs one command after the
-other, and restores after each what the command changed (`resetting`). Where something is left that only the end of a
-process takes away, such as a thread or a child, the worker ends as usual, and the next run gets a new one.
+Most runs (`box.run_shim`, `Box.running`) need no fork of their own: a `Worker`, which is such a fork, runs one command
+after the other, and restores after each command everything that it changed in the process (`resetting`). If a command
+leaves something that only the end of a process removes, such as a thread or a child, the worker exits, and the next run
+gets a new worker.
 
 What is about starting itself, or about the interpreter, uses `subprocess` (`Box.exec`). `make full` does so everywhere.
 
@@ -42,11 +43,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 MAX_FILES = 5  # descriptors of a fork: stdin, stdout, stderr, and the lock and the socket of a host
-LINK = 900  # the descriptor through which a worker is given its runs: out of the way, and below the usual limit
+# A worker receives its runs from a socket, whose descriptor is above those of a command and below the usual limit.
+MIN_LINK_FD = 900
 OPEN_FILES = 4096  # descriptors that a process may have open when it becomes another one
 HOST_BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # until a host handles them
 CLONE_PARENT = 0x8000
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
+# How each standard stream of this interpreter handles encoding errors; a command may close or replace the streams.
 STREAM_ERRORS = tuple(stream and stream.errors for stream in (sys.stdin, sys.stdout, sys.stderr))
 possible = sys.platform == "linux" and SYS_CLONE is not None
 # What a command imports only when it runs, also inside of the libraries; some versions of them do not have all of it.
@@ -97,14 +100,14 @@ class Forked(subprocess.Popen[bytes]):
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
-def _send(link: socket.socket, request: Request, files: Sequence[int]) -> None:
+def _send_request(link: socket.socket, request: Request, files: Sequence[int]) -> None:
     data = repr(tuple(request)).encode()
     socket.send_fds(link, [len(data).to_bytes(8, "big")], files)
     link.sendall(data)
 
 
-def _receive(link: socket.socket) -> tuple[Request, list[int]] | None:
-    """Return the next request and its files; None when there are no more."""
+def _receive_request(link: socket.socket) -> tuple[Request, list[int]] | None:
+    """Return the next request and its descriptors, or None after the last request."""
     header, files, *_ = socket.recv_fds(link, 8, MAX_FILES)
     if not header:
         return None
@@ -131,7 +134,7 @@ class Server:
     def fork(self, request: Request, files: Sequence[int]) -> int:
         """Start one; its pid."""
         with self._asking:
-            _send(self._socket, request, files)
+            _send_request(self._socket, request, files)
             said = self._socket.recv(8)
         assert said, "the server of forks has ended"
         return int.from_bytes(said, "big")
@@ -140,13 +143,13 @@ class Server:
 # -- workers --------------------------------------------------------------------------------------------------------
 
 
-class Reused(subprocess.Popen[bytes]):
-    """`shim WORDS` in a worker, with the options of `Popen`. To the caller it is a process that ends."""
+class WorkerRun(subprocess.Popen[bytes]):
+    """A run of `shim WORDS` in a worker, used like a `Popen`: the end of the run looks like the end of a process."""
 
     _worker: "Worker"
 
     def __init__(self, words: Sequence[str], *, module: str = "", **options: Any) -> None:
-        """`module`: the path of a program to run instead of the shim."""
+        """Start the run; `module` is the path of a program to run instead of the shim."""
         self._module = module
         super().__init__(words, **options)
 
@@ -160,32 +163,32 @@ class Reused(subprocess.Popen[bytes]):
             new_session=bool(names["start_new_session"]),
             module=self._module,
         )
-        self._worker = worker_for(request, [own if file == -1 else file for own, file in enumerate(files)])
+        self._worker = start_in_worker(request, [own if file == -1 else file for own, file in enumerate(files)])
         self.pid = self._worker.pid
         self._child_created = True
         pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
-    def end_group(self) -> None:
-        """Kill what is left of the run and its process group. A worker that has finished the run is spared."""
+    def kill_group(self) -> None:
+        """Kill the run and its process group, unless the worker has finished the run and can be used again."""
         if self.poll() is None or not self._worker.is_idle:
             os.killpg(self.pid, signal.SIGKILL)
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         if self.returncode is None:
-            self.returncode = self._worker.status(0)
+            self.returncode = self._worker.wait_for_status(0)
         return self.returncode
 
     def _wait(self, timeout: float | None) -> int:
         if self.returncode is None:
-            self.returncode = self._worker.status(timeout)
+            self.returncode = self._worker.wait_for_status(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return self.returncode
 
 
 class Worker:
-    """A fork of the server that runs one command after the other, with `new_session` each in the same own session."""
+    """A fork of the server that runs one command after the other; with `new_session` it has its own session."""
 
     def __init__(self, new_session: bool) -> None:
         self._new_session = new_session
@@ -198,22 +201,22 @@ class Worker:
         finally:
             os.close(null)
             theirs.close()
-        _spare(self.pid)
+        _protect(self.pid)
 
     def run(self, request: Request, files: Sequence[int]) -> bool:
-        """Begin a run. False if the worker has ended, because of a signal that came late."""
+        """Start a run. Return False if the worker has exited, for example because a signal arrived late."""
         try:
-            _send(self._link, request, files)
+            _send_request(self._link, request, files)
             if self._link.recv(1):
                 self.is_idle = False
                 return True
         except OSError:
             pass
-        self._reap()
+        self._wait_for_exit()
         return False
 
-    def status(self, timeout: float | None) -> int | None:
-        """Return the exit status of the run, once it has ended. None if it has not ended in `timeout` seconds."""
+    def wait_for_status(self, timeout: float | None) -> int | None:
+        """Return the exit status of the run, or None if the run has not ended after `timeout` seconds."""
         self._link.settimeout(timeout)
         try:
             status = self._link.recv(1)
@@ -224,20 +227,20 @@ class Worker:
         finally:
             self._link.settimeout(None)
         if not status:
-            return self._reap()
+            return self._wait_for_exit()
         self.is_idle = True
         idle_workers[self._new_session].append(self)
         return status[0]
 
-    def _reap(self) -> int:
-        """Wait for the end of a worker that leaves."""
+    def _wait_for_exit(self) -> int:
+        """Wait for the exit of the worker, and return its exit status."""
         self._link.close()
-        spared.discard(self.pid)
+        protected_pids.discard(self.pid)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def worker_for(request: Request, files: Sequence[int]) -> Worker:
-    """Return the worker that runs this request, a new one if none is idle."""
+def start_in_worker(request: Request, files: Sequence[int]) -> Worker:
+    """Start a run in an idle worker, or in a new one, and return the worker."""
     idle = idle_workers[request.new_session]
     while idle:
         worker = idle.pop()
@@ -248,10 +251,10 @@ def worker_for(request: Request, files: Sequence[int]) -> Worker:
     return worker
 
 
-idle_workers: dict[bool, list[Worker]] = {False: [], True: []}  # without and with a session of their own
+idle_workers: dict[bool, list[Worker]] = {False: [], True: []}  # key: whether the workers have their own session
 _servers: dict[str, Server] = {}
 _starting = threading.Lock()
-spared: set[int] = set()  # our servers and workers
+protected_pids: set[int] = set()  # of our servers and workers
 
 
 def server(program: str) -> Server:
@@ -259,18 +262,18 @@ def server(program: str) -> Server:
     with _starting:
         if program not in _servers or _servers[program].process.poll() is not None:
             _servers[program] = Server(program)
-            _spare(_servers[program].process.pid)
+            _protect(_servers[program].process.pid)
         return _servers[program]
 
 
-def _spare(pid: int) -> None:
-    """Keep one of our processes from tests in this process that end everything below it."""
+def _protect(pid: int) -> None:
+    """Protect one of our processes from tests that end all descendants of this process."""
     from shim.process import strays
 
-    if not spared:
+    if not protected_pids:
         descendants = strays.descendants
-        strays.descendants = lambda root, keep=(): descendants(root, {*keep, *spared})
-    spared.add(pid)
+        strays.descendants = lambda root, keep=(): descendants(root, {*keep, *protected_pids})
+    protected_pids.add(pid)
 
 
 def forkable(options: Mapping[str, Any]) -> bool:
@@ -279,8 +282,8 @@ def forkable(options: Mapping[str, Any]) -> bool:
     return possible and known.issuperset(options) and options.get("preexec_fn") in (None, own_terminal)
 
 
-def reusable(options: Mapping[str, Any]) -> bool:
-    """Whether a run with these options of `Popen` may be one of many runs of a worker."""
+def can_run_in_worker(options: Mapping[str, Any]) -> bool:
+    """Return whether a run with these options of `Popen` can use a worker."""
     return possible and {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session"}.issuperset(options)
 
 
@@ -353,7 +356,7 @@ def _fork_here(request: Request, files: Sequence[int]) -> int:
 # What `python -m MODULE` starts inside of the drop-in: `shim run` and `shim replay --check` start the drop-in, which
 # starts the programs of the vendor demo and of a recording.
 HOST = "shim.bridge.host"
-WORKER = "worker"  # no module: a fork that serves runs
+WORKER = "worker"  # not a module: the fork becomes a worker
 RUNNABLE = ("shim", "shim.commands.turn.demo_child", "shim.recording.replay")
 
 
@@ -431,9 +434,9 @@ def serve(descriptor: int, prepare: Callable[[], None]) -> Request:
     prepare()
     gc.collect()
     gc.freeze()
-    signal.valid_signals = cache(signal.valid_signals)  # asyncio asks for them six times a turn, for 1 ms
+    signal.valid_signals = cache(signal.valid_signals)  # asyncio calls it six times in a turn, which takes 1 ms
     asked = socket.socket(fileno=descriptor)
-    while received := _receive(asked):
+    while received := _receive_request(asked):
         request, files = received
         before = signal.pthread_sigmask(signal.SIG_BLOCK, HOST_BLOCKED if request.module == HOST else ())
         pid = _clone()
@@ -460,7 +463,7 @@ def _prepare_shim() -> None:
     from shim.core.api_errors import classify
 
     classify("")  # so that no fork compiles its patterns
-    _prepare_preload()
+    _preload_host_modules()
     import typer
 
     from shim.commands.cli import app
@@ -471,8 +474,8 @@ def _prepare_shim() -> None:
     _use_forks_here()
 
 
-def _prepare_preload() -> None:
-    """Import and parse what each host loads when it starts: it is most of what a forked host costs."""
+def _preload_host_modules() -> None:
+    """Import and parse what each host loads at its start. This is most of the time that a forked host needs."""
     from shim import vendors
     from shim.conversation.preload import LAZY_MODULES
     from shim.profiles.load import files
@@ -481,8 +484,8 @@ def _prepare_preload() -> None:
     for name in LAZY_MODULES:
         _import(name)
     files.parsed = profile_files.parsed = cache(files.parsed)
-    for place in map(vendors.VENDORS.__getitem__, vendors.PROFILES):
-        path = os.path.join(os.path.dirname(str(vendors.__file__)), place)
+    for file_name in map(vendors.VENDORS.__getitem__, vendors.PROFILES):
+        path = os.path.join(os.path.dirname(str(vendors.__file__)), file_name)
         profile_files.parsed(profile_files._read(path), path)
 
 
@@ -570,11 +573,11 @@ def _leave(status: int) -> None:
     """End as the interpreter does, without taking everything down piece by piece."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    os._exit(_flush(status))
+    os._exit(_flush_output(status))
 
 
-def _flush(status: int) -> int:
-    """Write what is left of stdout and stderr. Return the exit status, another one if this fails."""
+def _flush_output(status: int) -> int:
+    """Flush stdout and stderr. Return `status`, or 120 if this fails, as the interpreter does."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -587,7 +590,7 @@ def _flush(status: int) -> int:
 def _run_request(request: Request) -> int:
     """Run the drop-in, a host or another program of ours; its exit status."""
     if request.module == WORKER:
-        return _work()
+        return _serve_runs()
     if request.module == HOST:
         return _run(_run_host, str(sys.modules[f"{HOST}.__main__"].__file__), request.arguments)
     if request.module in ("", "shim"):
@@ -602,24 +605,24 @@ def _run_request(request: Request) -> int:
     return _run(lambda: exec(code, {"__name__": "__main__", "__file__": program}), program, request.arguments)
 
 
-def _work() -> int:
-    """Run one command after the other; the exit status of the last one, after which this process has to end."""
+def _serve_runs() -> int:
+    """Run one command after the other. Return the exit status of the last one if this process cannot be restored."""
     sys.path.insert(0, os.path.dirname(__file__))
-    from resetting import Reset
+    from resetting import ProcessSnapshot
 
     del sys.path[0]
-    link = socket.socket(fileno=fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, LINK))
-    reset = Reset(link.fileno())
-    while received := _receive(link):
+    link = socket.socket(fileno=fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, MIN_LINK_FD))
+    snapshot = ProcessSnapshot(link.fileno())
+    while received := _receive_request(link):
         link.sendall(b"+")
-        request = received[0]._replace(new_session=False)  # that is the worker's
+        request = received[0]._replace(new_session=False)  # the worker has its session already
         _become(request, received[1], link.fileno())
-        reset.use_signals()
+        snapshot.restore_signals()
         status = contextvars.Context().run(_run_request, request)
-        if not reset.is_possible():
+        if not snapshot.can_restore():
             return status
-        status = _flush(status)
-        reset.restore()
+        status = _flush_output(status)
+        snapshot.restore()
         link.sendall(bytes([status & 255]))
     return 0
 

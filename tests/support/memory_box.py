@@ -1,12 +1,12 @@
 """The drop-in in this process, over programs in memory and with a clock that no machine can slow down.
 
 `MemoryBox` has the methods of `Box` that a test of a conversation needs. The drop-in is the real one, from its command
-line to its exit status, with real descriptors 0, 1 and 2. It runs in a thread; the test and this thread take turns, so
-that nothing happens at the same time. The clock of the event loop stands still while there is something to do. It moves
-to the next deadline only when the test waits (`MemoryRunning.wait`), so a silence of minutes takes no time, and a busy
-machine is never a silent vendor.
+line to its exit status, with real descriptors 0, 1 and 2. It runs in a thread. Either the test or this thread runs,
+never both. The clock of the event loop stands still while there is something to do. It moves to the next deadline only
+when the test waits (`MemoryRunning.wait`). So a silence of minutes takes no time, and a busy machine does not make a
+vendor look silent.
 
-What is about processes, signals between them, pipes or the time that something takes needs a `Box`.
+Tests of processes, of signals between them, of pipes or of real durations need a `Box`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 import anyio
 import pytest
 from box import PATIENCE, VERSION_LINES, Box, Done
-from planned_child import MemoryChild, Plan, PlannedProgram
+from planned_child import Plan, PlannedChild, PlannedProgram
 from support import ROOT, Line
 
 from shim import vendors
@@ -46,18 +46,18 @@ from shim.process.probe import Probe
 from shim.process.spawn_error import unstartable
 
 NEVER = float("inf")
-HANG_SECONDS = 4 * PATIENCE  # real ones, without a look at the event loop: a flood takes long on a busy machine
+HANG_SECONDS = 4 * PATIENCE  # of real time for one step of the drop-in: much output takes long on a busy machine
 STDIN_PIPE_BYTES = 1024 * 1024
-ALL = 2**30  # bytes
-DEMO = "shim.commands.turn.demo_child"  # the bundled program of the vendor demo; here it is the program `demo`
+MAX_READ_BYTES = 2**30  # bytes
+DEMO_MODULE = "shim.commands.turn.demo_child"  # the bundled program of the vendor demo; here it is the program `demo`
 
 
 class AbandonedError(BaseException):
-    """The test has ended before the drop-in."""
+    """Raised in the thread of the drop-in if the test has ended before it."""
 
 
-class Turns:
-    """Lets the test and the thread of the drop-in take turns. `now` is the time of the event loop."""
+class Lockstep:
+    """Runs either the test or the thread of the drop-in, never both. `now` is the time of the event loop."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -81,13 +81,13 @@ class Turns:
         threading.Thread(target=run, daemon=True).start()
 
     def step(self) -> None:
-        """Let the drop-in do what it can do now."""
+        """Let the drop-in run until it has to wait."""
         if not self.is_over:
             self._go.release()
             assert self._back.acquire(timeout=HANG_SECONDS), "the drop-in hangs outside of its event loop"
 
-    def idle(self, timeout: float | None) -> None:
-        """Called by the event loop when it has nothing to do before `timeout` seconds have passed."""
+    def on_idle(self, timeout: float | None) -> None:
+        """Let the test run. The event loop calls this when it has nothing to do for `timeout` seconds."""
         self.next_deadline = NEVER if timeout is None else self.now + timeout
         self._back.release()
         self._go.acquire()
@@ -96,34 +96,34 @@ class Turns:
             raise AbandonedError
 
 
-class TurnsSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
-    """Waits for the test instead of for time to pass."""
+class LockstepSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+    """A selector that lets the test run instead of waiting."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, lockstep: Lockstep) -> None:
         super().__init__()
-        self._turns = turns
+        self._lockstep = lockstep
 
     def select(self, timeout: float | None = None) -> list[Any]:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
-        self._turns.idle(timeout)
+        self._lockstep.on_idle(timeout)
         return super().select(0)
 
 
-class TurnsLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is that of `Turns`."""
+class LockstepLoop(asyncio.SelectorEventLoop):
+    """An event loop with the clock of a `Lockstep`."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-        super().__init__(TurnsSelector(turns))
+    def __init__(self, lockstep: Lockstep) -> None:
+        self._lockstep = lockstep
+        super().__init__(LockstepSelector(lockstep))
 
     def time(self) -> float:
-        return self._turns.now
+        return self._lockstep.now
 
 
 class MemorySignals:
-    """Replaces `anyio.open_signal_receiver`, which needs the main thread."""
+    """A replacement for `anyio.open_signal_receiver`, which needs the main thread."""
 
     def __init__(self) -> None:
         self.is_open = False
@@ -152,75 +152,74 @@ class MemorySignals:
 class MemoryRunning:
     """The drop-in while it runs, with the methods of `box.Running`. It runs only while one of them waits."""
 
-    def __init__(self, turns: Turns, signals: MemorySignals, stdin: int | None, stdout: int, stderr: int) -> None:
-        self._turns = turns
+    def __init__(self, lockstep: Lockstep, signals: MemorySignals, stdin: int | None, stdout: int, stderr: int) -> None:
+        self._lockstep = lockstep
         self._signals = signals
         self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
         self._stdout_is_pipe = stat.S_ISFIFO(os.fstat(stdout).st_mode)
-        self._read, self._forgotten = b"", 0
+        self._stdout_bytes, self._consumed = b"", 0
         self.exit_status: int | None = None
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-        """Let the drop-in run until a condition holds; at most `seconds` of its own time may pass."""
-        last = self._turns.now + seconds
+        """Let the drop-in run until a condition holds; at most `seconds` of its clock may pass."""
+        last = self._lockstep.now + seconds
         while True:
-            self._turns.step()
-            known = len(self._read)
+            self._lockstep.step()
+            length = len(self._stdout_bytes)
             if condition():
                 return
-            if self._stdout_is_pipe and len(self._read) > known:
+            if self._stdout_is_pipe and len(self._stdout_bytes) > length:
                 continue  # now it can write more
-            assert not self._turns.is_over, f"{what} did not come before the end: {self._output()!r}"
-            assert self._turns.next_deadline <= last, f"{what} did not come: {self._output()!r}"
-            self._turns.now = self._turns.next_deadline
+            assert not self._lockstep.is_over, f"{what} did not come before the end: {self._output()!r}"
+            assert self._lockstep.next_deadline <= last, f"{what} did not come: {self._output()!r}"
+            self._lockstep.now = self._lockstep.next_deadline
 
     def pass_time(self, seconds: float) -> None:
-        """Let so much of the drop-in's own time pass; it must not end in it."""
-        last = self._turns.now + seconds
+        """Let `seconds` pass on the clock of the drop-in, which must not end in this time."""
+        last = self._lockstep.now + seconds
         while True:
-            self._turns.step()
-            assert not self._turns.is_over, f"it ended after {seconds - (last - self._turns.now):g} s"
-            if self._turns.next_deadline > last:
+            self._lockstep.step()
+            assert not self._lockstep.is_over, f"it ended after {seconds - (last - self._lockstep.now):g} s"
+            if self._lockstep.next_deadline > last:
                 break
-            self._turns.now = self._turns.next_deadline
-        self._turns.now = last
-        self._turns.step()
-        assert not self._turns.is_over, f"it ended after {seconds:g} s"
+            self._lockstep.now = self._lockstep.next_deadline
+        self._lockstep.now = last
+        self._lockstep.step()
+        assert not self._lockstep.is_over, f"it ended after {seconds:g} s"
 
     # -- stdout ------------------------------------------------------------------------------------------------------
 
-    def _output(self, at_once: int = ALL) -> bytes:
+    def _output(self, at_once: int = MAX_READ_BYTES) -> bytes:
         if not self._stdout_is_pipe:
-            self._read += os.pread(self._stdout, ALL, len(self._read))
-            return self._read[self._forgotten :]
+            self._stdout_bytes += os.pread(self._stdout, MAX_READ_BYTES, len(self._stdout_bytes))
+            return self._stdout_bytes[self._consumed :]
         try:
             while chunk := os.read(self._stdout, at_once):
-                self._read += chunk
-                if at_once < ALL:
+                self._stdout_bytes += chunk
+                if at_once < MAX_READ_BYTES:
                     break
         except BlockingIOError:
             pass
-        return self._read[self._forgotten :]
+        return self._stdout_bytes[self._consumed :]
 
-    def read_until(self, mark: bytes, at_once: int = ALL) -> bytes:
-        """Return its stdout once it has `mark`; from a pipe, read at most `at_once` bytes whenever it has to wait."""
-        known = self._read[self._forgotten :]
-        if mark not in known:
+    def read_until(self, mark: bytes, at_once: int = MAX_READ_BYTES) -> bytes:
+        """Return its stdout once it contains `mark`. Read at most `at_once` bytes of a pipe whenever it has to wait."""
+        if mark not in self._stdout_bytes[self._consumed :]:
             self.wait(lambda: mark in self._output(at_once), repr(mark))
-        return self._read[self._forgotten :]
+        return self._stdout_bytes[self._consumed :]
 
     def line_with(self, mark: bytes) -> Line:
-        """Return the one line of its stdout that has `mark`."""
+        """Return the only line of its stdout that contains `mark`."""
         (line,) = [line for line in self.read_until(mark).splitlines() if mark in line]
         found: Line = json.loads(line)
         return found
 
     def read_on(self) -> bytes:
-        """Return the next lines of its stdout, which are then forgotten."""
+        """Return the next lines of its stdout, and no longer count them as its output."""
         lines = self.read_until(b"\n")
-        self._forgotten += len(lines)
+        self._consumed += len(lines)
         return lines
 
     # -- stdin, signals and the end ----------------------------------------------------------------------------------
@@ -236,16 +235,16 @@ class MemoryRunning:
             try:
                 data = data[os.write(self._stdin, data) :]
             except BlockingIOError:
-                self.wait(lambda: self._unread() == 0, "the end of its stdin")
+                self.wait(lambda: self._count_unread() == 0, "the end of its stdin")
 
-    def _unread(self) -> int:
+    def _count_unread(self) -> int:
         assert self._stdin is not None
         count: int = struct.unpack("i", fcntl.ioctl(self._stdin, termios.FIONREAD, bytes(4)))[0]
         return count
 
     def wait_until_read(self) -> None:
         """Wait until it has read all that was written to it."""
-        self.wait(lambda: self._unread() == 0, "a read of its stdin")
+        self.wait(lambda: self._count_unread() == 0, "a read of its stdin")
 
     def close_stdin(self) -> None:
         if self._stdin is not None:
@@ -253,20 +252,20 @@ class MemoryRunning:
             self._stdin = None
 
     def signal(self, number: int) -> None:
-        """Let it receive a signal."""
+        """Deliver a signal to it."""
         self.wait(lambda: self._signals.is_open, "the loop that receives signals")
         self._signals.send(number)
 
     def status(self) -> int:
         """Return its exit status once it has ended."""
-        self.wait(lambda: self._turns.is_over, "its end")
+        self.wait(lambda: self._lockstep.is_over, "its end")
         if self.exit_status is None:
-            raise AssertionError("the drop-in has failed") from self._turns.failure
+            raise AssertionError("the drop-in has failed") from self._lockstep.failure
         return self.exit_status
 
     def finish(self) -> Done:
         """Read it to its end."""
-        self.wait(lambda: [self._output()] and self._turns.is_over, "its end")
+        self.wait(lambda: [self._output()] and self._lockstep.is_over, "its end")
         status = self.status()
         return Done(status, self._output(), os.pread(self._stderr, os.fstat(self._stderr).st_size, 0).decode())
 
@@ -279,49 +278,49 @@ class MemoryRunning:
         """End the thread of the drop-in, if the test has ended before it."""
         self.close_stdin()
         for _ in range(100):
-            if self._turns.is_over:
+            if self._lockstep.is_over:
                 return
-            self._turns.is_abandoned = True
-            self._turns.step()
+            self._lockstep.is_abandoned = True
+            self._lockstep.step()
 
 
 class MemoryGate:
-    """What a program in memory waits at."""
+    """A gate at which programs in memory wait, like `box.Gate`."""
 
     def __init__(self, path: str, box: MemoryBox) -> None:
         self.path = path
         self._box = box
 
     def open(self) -> None:
-        """Let the program continue that waits here, or that comes here next."""
+        """Let a program continue that waits here, or the next that would wait here."""
         self._box.gates[self.path] += 1
         for program in self._box.programs:
             program.run()
 
 
 class MemoryLifeline:
-    """What programs in memory say beside their output, and whether those that spoke have ended."""
+    """A lifeline of programs in memory, like `box.Lifeline`: their words, and whether the programs have ended."""
 
     def __init__(self, path: str, box: MemoryBox) -> None:
         self.path = path
         self._box = box
 
     def wait_for(self, word: str) -> None:
-        """Wait until a program says `word`."""
-        self._box.current.wait(lambda: self._said(word), word)
+        """Wait until a program writes `word`."""
+        self._box.current.wait(lambda: self._has_word(word), word)
 
-    def _said(self, word: str) -> bool:
+    def _has_word(self, word: str) -> bool:
         return any((self.path, word) in program.words for program in self._box.programs)
 
     def never_or_gone(self) -> bool:
-        """Return the same; in memory a program starts at once."""
+        """Return `gone()`: in memory a program starts at once."""
         return self.gone()
 
     def gone(self) -> bool:
-        """Return whether all programs have ended that said something here."""
+        """Return whether all programs that wrote a word here have ended."""
 
         def ended() -> bool:
-            holders = [one for one in self._box.programs if any(path == self.path for path, _ in one.words)]
+            holders = [each for each in self._box.programs if any(path == self.path for path, _ in each.words)]
             return bool(holders) and all(program.exit is not None for program in holders)
 
         if self._box.is_running and not ended():
@@ -344,7 +343,7 @@ class MemoryBox(Box):
         return self.fakes(steps, name=name)
 
     def fakes(self, *plans: Sequence[Sequence[Any]], name: str | None = None) -> str:
-        """A program that follows another plan each time it is started, the last one from then on; its path."""
+        """Create a program that follows the next plan at each start, finally always the last one. Return its path."""
         self._count += 1
         path = self.program(name or f"fake{self._count}", "echo 'this program is in memory' >&2; exit 1\n")
         self._plans[path] = list(plans)
@@ -368,9 +367,9 @@ class MemoryBox(Box):
 
     @contextmanager
     def running(self, *arguments: str, **options: Any) -> Iterator[Any]:
-        """`claude ARGUMENTS` while it runs; `environment`, and PIPE for `stdin` and `stdout`.
+        """Run `claude ARGUMENTS`. The options are `environment`, and PIPE for `stdin` and `stdout`.
 
-        Without PIPE its stdin is empty, and its stdout takes everything at once.
+        Without PIPE its stdin is empty, and its stdout accepts any amount of output.
         """
         environment = self.environment(**options.pop("environment", {}))
         stdin = _open_stdin(options.pop("stdin", None))
@@ -378,54 +377,54 @@ class MemoryBox(Box):
         stderr = os.memfd_create("stderr")
         assert not options, f"MemoryBox does not know the options {options}"
         files = stdin[0], stdout[0], stderr
-        turns, signals = Turns(), MemorySignals()
-        self.current = running = MemoryRunning(turns, signals, stdin[1], stdout[1], stderr)
+        lockstep, signals = Lockstep(), MemorySignals()
+        self.current = running = MemoryRunning(lockstep, signals, stdin[1], stdout[1], stderr)
 
         def work() -> None:
             running.exit_status = dropin.main(list(arguments), {})
 
-        turns.start(work)
+        lockstep.start(work)
         self.is_running = True
         known_vendors = dict(vendors.VENDORS)
         try:
             with pytest.MonkeyPatch.context() as patch, _standard_files(files):
-                self._install(patch, turns, signals, environment)
+                self._install_patches(patch, lockstep, signals, environment)
                 try:
                     yield running
                 finally:
                     running.abandon()
         finally:
             self.is_running = False
-            vendors.VENDORS.clear()  # without the vendors of this home
+            vendors.VENDORS.clear()  # removes the vendors of this home
             vendors.VENDORS.update(known_vendors)
             for file in {*files, stdout[1]}:
                 os.close(file)
 
-    def _install(
-        self, patch: pytest.MonkeyPatch, turns: Turns, signals: MemorySignals, environment: Mapping[str, str]
+    def _install_patches(
+        self, patch: pytest.MonkeyPatch, lockstep: Lockstep, signals: MemorySignals, environment: Mapping[str, str]
     ) -> None:
         for name in list(os.environ):
             patch.delenv(name)
         for name, value in environment.items():
             patch.setenv(name, value)
         patch.chdir(self.cwd)
-        run = functools.partial(anyio.run, backend_options={"loop_factory": lambda: TurnsLoop(turns)})
+        run = functools.partial(anyio.run, backend_options={"loop_factory": lambda: LockstepLoop(lockstep)})
         patch.setattr(anyio, "run", run)
         patch.setattr(anyio, "open_signal_receiver", signals.open)
         patch.setattr(early_signals, "handle", lambda handler: None)
-        patch.setattr(gc, "freeze", lambda: None)  # what a test leaves is garbage
+        patch.setattr(gc, "freeze", lambda: None)  # so that objects of a test can be collected
         patch.setattr(strays, "_adopting", False)
         patch.setattr(strays, "adopt", lambda: None)
         patch.setattr(launcher, "spawn", self._spawn)
         patch.setattr(Probe, "_ask", functools.partialmethod(_answer_probe, self))
         for module in (child, child_per_turn, child_per_conversation):
-            patch.setattr(module, "Child", MemoryChild)
+            patch.setattr(module, "Child", PlannedChild)
         for module in (wire, child_per_turn):
             patch.setattr(module, "abandon", lambda program: program.signal("SIGKILL"))
         patch.setattr(vendors, "described", list(vendors.described))
 
     def _spawn(self, command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any) -> Any:
-        if DEMO in command:
+        if DEMO_MODULE in command:
             command = [str(self.bin / "demo")]
         if not os.path.exists(command[0]):
             raise unstartable(command, environment, cwd, FileNotFoundError(2, "No such file or directory"))
@@ -437,7 +436,7 @@ class MemoryBox(Box):
     def start_program(
         self, path: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: str
     ) -> PlannedProgram:
-        """Return a program that is at the beginning of its next plan."""
+        """Create the program of a path, with its next plan."""
         assert path in self._plans, f"{path} is not in memory: use Box instead of MemoryBox"
         plans = self._plans[path]
         plan = plans.pop(0) if len(plans) > 1 else plans[0]
@@ -446,7 +445,7 @@ class MemoryBox(Box):
 
 
 def _answer_probe(probe: Probe, box: MemoryBox, args: Sequence[str], environment: Mapping[str, str] = {}) -> bytes:
-    """Answer as a program in memory when it is asked for its version or its help."""
+    """Answer a probe of a program in memory for its version or its help."""
     probe.failure, probe.broken, probe.late, probe.ended_well = "", False, False, True
     if list(args) == ["--version"]:
         return "".join(f"{line}\n" for line in VERSION_LINES).encode()
@@ -459,7 +458,7 @@ def _answer_probe(probe: Probe, box: MemoryBox, args: Sequence[str], environment
 
 
 def _open_stdin(kind: int | None) -> tuple[int, int | None]:
-    """Return what the drop-in reads, and what the test writes to."""
+    """Return the descriptor that the drop-in reads, and the one that the test writes to."""
     if kind is None:
         return os.open(os.devnull, os.O_RDONLY), None
     theirs, ours = os.pipe2(os.O_CLOEXEC)
@@ -469,7 +468,7 @@ def _open_stdin(kind: int | None) -> tuple[int, int | None]:
 
 
 def _open_stdout(kind: int | None) -> tuple[int, int]:
-    """Return what the drop-in writes to, and what the test reads."""
+    """Return the descriptor that the drop-in writes to, and the one that the test reads."""
     if kind is None:
         file = os.memfd_create("stdout")
         return file, file

@@ -1,4 +1,4 @@
-"""A program in memory that follows a plan of `fake_child`, and the `Child` that stands for its process."""
+"""A program in memory that follows a plan like those of `fake_child`, and a `Child` for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shim.core.turn.outcome import Exit
 from shim.process.child import CHUNK_BYTES, Child
 from shim.process.spawn import PIPE_BYTES, Started
 
-STDIN_BYTES = 64 * 1024  # that a program may leave unread, as in a pipe
+MAX_UNREAD_STDIN_BYTES = 64 * 1024  # as in a pipe
 
 Plan = Sequence[Sequence[Any]]
 
@@ -22,7 +22,8 @@ Plan = Sequence[Sequence[Any]]
 class PlannedProgram:
     """A program in memory. It follows its plan until a step has to wait, and continues when something has changed.
 
-    Its steps mean what they mean in `fake_child`; steps about processes are missing.
+    Its steps have the names and meanings of those in `fake_child`. Steps that need a process, and some others, are
+    missing.
     """
 
     stdin = stdout = stderr = None  # there are no pipes
@@ -36,9 +37,9 @@ class PlannedProgram:
         cwd: str,
         gates: Counter[str],
     ) -> None:
-        """`gates` says how often each gate was opened for a program that has not come there yet."""
+        """Create the program; `gates` counts for each gate how many programs may still pass."""
         PlannedProgram._count += 1
-        self.pid = -PlannedProgram._count  # of no process
+        self.pid = -PlannedProgram._count  # not the pid of a process
         self.returncode: int | None = None
         self.exit: Exit | None = None
         self.on_change: Callable[[], None] = lambda: None
@@ -46,10 +47,10 @@ class PlannedProgram:
         self.errors = bytearray()
         self.unread = bytearray()
         self.stdin_closed = self.stdout_closed = False
-        self.words: set[tuple[str, str]] = set()  # the lifelines that it holds, with what it has said there
+        self.words: set[tuple[str, str]] = set()  # (lifeline, word) for each word that it wrote to a lifeline
         self._gates = gates
         self._arguments, self._environment, self._cwd = list(arguments), dict(environment), cwd
-        self._stdin = b""
+        self._stdin_bytes = b""
         self._on_signal: dict[str, Callable[[], None]] = {}
         self._steps = self._follow(plan)
 
@@ -60,8 +61,8 @@ class PlannedProgram:
         self.on_change()
 
     def write_stdin(self, data: bytes) -> int:
-        """Return how many bytes fit into its stdin."""
-        fitting = data[: max(STDIN_BYTES - len(self.unread), 0)]
+        """Write the bytes that fit into its stdin, and return their number."""
+        fitting = data[: max(MAX_UNREAD_STDIN_BYTES - len(self.unread), 0)]
         self.unread += fitting
         self.run()
         return len(fitting)
@@ -71,7 +72,7 @@ class PlannedProgram:
         self.run()
 
     def signal(self, name: str) -> None:
-        """Do what the plan says for a signal, or end."""
+        """Do what the plan has for a signal, or end."""
         if self.exit is None:
             self._on_signal.get(name, lambda: self._end(signal=name))()
             self.on_change()
@@ -95,7 +96,7 @@ class PlannedProgram:
             yield
         line, newline, rest = self.unread.partition(b"\n")
         self.unread, self._line = rest, bytes(line + newline)
-        self._stdin += self._line
+        self._stdin_bytes += self._line
 
     def _do_hear(self, mark: str) -> Iterator[None]:
         while True:
@@ -125,7 +126,7 @@ class PlannedProgram:
                 yield from self._do_out(json.dumps({"type": "control_response", "response": answer}) + "\n")
 
     def _take_unread(self) -> None:
-        self._stdin += self.unread
+        self._stdin_bytes += self.unread
         self.unread.clear()
 
     def _do_wait(self, gate: str) -> Iterator[None]:
@@ -139,7 +140,7 @@ class PlannedProgram:
 
     def _do_record(self, path: str) -> None:
         facts = {"arguments": self._arguments, "environment": self._environment, "cwd": self._cwd}
-        facts["stdin"] = self._stdin.decode("utf-8", "replace")
+        facts["stdin"] = self._stdin_bytes.decode("utf-8", "replace")
         Path(path).write_text(json.dumps(facts), encoding="utf-8")
 
     def _do_out(self, text: str) -> Iterator[None]:
@@ -189,8 +190,8 @@ class PlannedProgram:
                 yield
 
 
-class MemoryChild(Child):
-    """A `Child` whose process is a `PlannedProgram`. How it is stopped, and in which time, is that of `Child`."""
+class PlannedChild(Child):
+    """A `Child` whose process is a `PlannedProgram`. It is stopped by the code of `Child`, with the same timeouts."""
 
     def __init__(self, started: Started) -> None:
         super().__init__(started)
@@ -220,7 +221,7 @@ class MemoryChild(Child):
         chunk = bytes(self._program.output[:CHUNK_BYTES])
         del self._program.output[:CHUNK_BYTES]
         if chunk:
-            self._program.run()  # it may wait to write more
+            self._program.run()  # the program may be waiting to write more
         return chunk
 
     async def say(self, data: bytes) -> None:
@@ -269,4 +270,4 @@ class MemoryChild(Child):
         return set()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no descriptor is open."""

@@ -1,7 +1,7 @@
-"""Restores what a command of ours has changed in its process, so that the next one can run in it (`forking.Worker`).
+"""A snapshot of a worker's process, which is restored after each command so that the next can run (`forking.Worker`).
 
-Each value is saved before the first command. A process that has more left of a command than values has to end: a
-thread, a child, or a function that runs at the end.
+The values are saved before the first command. If a command leaves something else, such as a thread, a child or an exit
+function, the process has to end.
 """
 
 import _signal
@@ -19,18 +19,18 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-OPEN_FILES = 4096  # as in `forking`
-OWN_MODULES = "shim_own_vendors_"  # modules of a user, each from the folder of its home
-LATE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)  # that code of ours changes or reads
+MAX_OPEN_FILES = 4096  # the same number as `forking.OPEN_FILES`
+USER_MODULE_PREFIX = "shim_own_vendors_"  # of the modules that are loaded from a user's folder of vendors
+LATE_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RESOURCE_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)  # those that the shim changes or reads
 SYS_NAMES = (
     *("argv", "stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"),
     *("excepthook", "unraisablehook", "dont_write_bytecode"),
 )
 
 
-class Reset:
-    """What a command may change in its process, as it was before. Made before the first command runs."""
+class ProcessSnapshot:
+    """The state of a process that a command may change. Created before the first command runs."""
 
     def __init__(self, link: int) -> None:
         from shim.process import strays
@@ -39,42 +39,39 @@ class Reset:
         self._strays = strays
         self._prctl = ctypes.CDLL(None).prctl
         gc.freeze()
-        self._freeze, gc.freeze = gc.freeze, lambda: None  # garbage of a command must stay where it is found
+        self._freeze, gc.freeze = gc.freeze, lambda: None  # commands must not hide garbage from the collector
         self._umask = os.umask(0)
         os.umask(self._umask)
-        self._limits = {limit: resource.getrlimit(limit) for limit in LIMITS}
+        self._limits = {limit: resource.getrlimit(limit) for limit in RESOURCE_LIMITS}
         self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         numbers = sorted(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
         self._handlers = [(number, _signal.getsignal(number)) for number in numbers]
         self._sys = {name: getattr(sys, name) for name in SYS_NAMES}
         self._path = tuple(sys.path)
-        weakref.finalize(self, id).detach()  # the first one of a process registers a function for its end
-        self._at_exit = _functions_at_exit()
+        weakref.finalize(self, id).detach()  # the first finalizer of a process registers an exit function
+        self._at_exit = _count_exit_functions()
         self._modules = len(sys.modules)
-        globals_of_ours = [vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == "shim"]
+        shim_globals = [vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == "shim"]
         self._variables = [
             (names, name, value)
-            for names in globals_of_ours
+            for names in shim_globals
             for name, value in names.items()
             if name.islower() and not name.startswith("__") and not isinstance(value, types.ModuleType | Callable)
         ]
         containers = {
-            id(value): value
-            for names in globals_of_ours
-            for value in names.values()
-            if type(value) in (dict, list, set)
+            id(value): value for names in shim_globals for value in names.values() if type(value) in (dict, list, set)
         }
         self._containers = [(container, container.copy()) for container in containers.values()]
 
-    def is_possible(self) -> bool:
-        """Return whether nothing is left that only the end of the process takes away."""
+    def can_restore(self) -> bool:
+        """Return whether the command has left nothing that only the end of the process removes."""
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             children = file.read(1)
-        return not children and threading.active_count() == 1 and _functions_at_exit() == self._at_exit
+        return not children and threading.active_count() == 1 and _count_exit_functions() == self._at_exit
 
     def restore(self) -> None:
-        """Make everything as it was."""
-        _close_standard_files()  # what is flushed late goes nowhere, as at the end of a process
+        """Restore the saved state, except the signal handlers (`restore_signals`)."""
+        _close_standard_files()  # so that late output is lost, as after the end of a process
         for name, value in self._sys.items():
             setattr(sys, name, value)
         sys.path[:] = self._path
@@ -88,28 +85,28 @@ class Reset:
             resource.setrlimit(limit, value)
 
     def _ignore_signals(self) -> None:
-        """Ignore the signals that come too late for the command, as they do where its process is gone."""
+        """Ignore signals that arrive after the command has ended, as if its process had exited."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.set_wakeup_fd(-1)
-        for number in LATE:
+        for number in LATE_SIGNALS:
             _signal.signal(number, _signal.SIG_IGN)  # type: ignore[attr-defined]
 
-    def use_signals(self) -> None:
-        """Restore how signals are handled, for the next command."""
+    def restore_signals(self) -> None:
+        """Restore the signal handlers and the signal mask for the next command."""
         for number, handler in self._handlers:
             if _signal.getsignal(number) is not handler:
                 _signal.signal(number, handler)  # type: ignore[arg-type]
         _signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
 
     def _restore_modules(self) -> None:
-        """Restore the globals of our modules, and what other modules keep for us."""
+        """Restore the globals of the shim's modules, and the state of `tempfile` and structlog."""
         for names, name, value in self._variables:
             names[name] = value
         for container, before in self._containers:
             if container != before:
-                _refill(container, before)
+                _restore_items(container, before)
         if len(sys.modules) != self._modules:
-            for name in [name for name in sys.modules if name.startswith(OWN_MODULES)]:
+            for name in [name for name in sys.modules if name.startswith(USER_MODULE_PREFIX)]:
                 del sys.modules[name]
             self._modules = len(sys.modules)
         tempfile.tempdir = None
@@ -118,12 +115,15 @@ class Reset:
             structlog.reset_defaults()
 
     def _close_files(self) -> None:
-        """Close everything but the link. What is garbage closes its own files first, and later no other ones."""
+        """Close all descriptors except the link.
+
+        Garbage is collected first: a file object that is collected later would close a descriptor of the next command.
+        """
         gc.enable()
         gc.collect()
-        self._freeze()  # what stays is no garbage later
+        self._freeze()  # objects that survive are never collected later
         os.closerange(3, self._link)
-        os.closerange(self._link + 1, OPEN_FILES)
+        os.closerange(self._link + 1, MAX_OPEN_FILES)
 
 
 def _close_standard_files() -> None:
@@ -133,12 +133,12 @@ def _close_standard_files() -> None:
     os.close(null)
 
 
-def _functions_at_exit() -> tuple[int, int]:
+def _count_exit_functions() -> tuple[int, int]:
     return atexit._ncallbacks(), len(weakref.finalize._registry)  # type: ignore[attr-defined]
 
 
-def _refill(container: Any, before: Any) -> None:
-    """Give a dict, a set or a list its former items."""
+def _restore_items(container: Any, before: Any) -> None:
+    """Restore the items of a dict, a set or a list."""
     if isinstance(container, list):
         container[:] = before
         return

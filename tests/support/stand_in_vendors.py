@@ -95,7 +95,7 @@ class Pi(StandIn):
         tools = ["read", "bash", "edit", "write", MCP_TOOL]
         if "--no-tools" in self.words:
             tools = []
-        for names in self.values("--tools"):  # it keeps the tools of servers, unless one is named
+        for names in self.values("--tools"):  # it keeps the tools of MCP servers, unless the list names one of them
             tools = names.split(",") + ([] if "mcp__" in names else [MCP_TOOL])
         if "--no-mcp" in self.words:
             tools = [name for name in tools if name != MCP_TOOL]
@@ -148,13 +148,13 @@ class Gemini(StandIn):
             for rule in rules:
                 names = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
                 fits = re.search(rule.get("argsPattern", ""), arguments) is not None
-                fits = fits and self._is_server_meant(rule, call) and (tool in names or "*" in names)
+                fits = fits and self._matches_server(rule, call) and (tool in names or "*" in names)
                 if fits and mode in rule.get("modes", [mode]):
                     found.append((rule["priority"], rule["decision"]))
         return max(found)[1] if found else None
 
-    def _is_server_meant(self, rule: Mapping[str, Any], call: Call) -> bool:
-        """Return whether a rule about a server is about this call's, and a rule about no server about its own tool."""
+    def _matches_server(self, rule: Mapping[str, Any], call: Call) -> bool:
+        """Return whether a rule names the call's MCP server, or names no server and the tool is built in."""
         return rule.get("mcpName") in (("srv", "*") if call.tool == MCP_TOOL else (None,))
 
 
@@ -192,7 +192,7 @@ class OpenCode(StandIn):
 
 
 class Droid(StandIn):
-    """droid: `--only-tools` are its tools; it runs what its model labels a low risk, and reads everything."""
+    """droid: `--only-tools` lists its tools. It runs commands that its model labels as a low risk, and all reads."""
 
     names: ClassVar = {
         "Bash": "Execute",
@@ -213,7 +213,7 @@ class Droid(StandIn):
 
 
 class Cline(StandIn):
-    """cline: without `--auto-approve true` nothing runs, because nobody can approve a call."""
+    """cline: without `--auto-approve true` no call runs, because no person can approve it."""
 
     names: ClassVar = {
         "Bash": "run_commands",
@@ -260,7 +260,7 @@ class KimiCode(StandIn):
 
 
 class KimiCodeAcp(KimiCode):
-    """`kimi acp` in a git work tree: it asks before commands and tools of servers, and about nothing else."""
+    """`kimi acp` of Kimi Code CLI in a git work tree: it asks before commands and tools of MCP servers only."""
 
     waits = True
     keys: ClassVar = {"Bash": "command", "WebFetch": "url"}
@@ -280,10 +280,11 @@ class KimiCodeAcp(KimiCode):
         message = json.loads(line)
         method = message.get("method")
         if method == "initialize":
-            return _answer(message, {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}})
+            return _format_response(message, {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}})
         if method == "session/new":
             modes = [{"id": "default", "name": "Default"}, {"id": "plan", "name": "Plan"}]
-            return _answer(message, {"sessionId": "s1", "modes": {"currentModeId": "default", "availableModes": modes}})
+            result = {"sessionId": "s1", "modes": {"currentModeId": "default", "availableModes": modes}}
+            return _format_response(message, result)
         if method == "session/prompt":
             self.left, self.prompt_id = self.planned, message["id"]
             self.planned = []  # a prompt that explains a denial leads to no further calls
@@ -296,7 +297,7 @@ class KimiCodeAcp(KimiCode):
             if allowed:
                 self.ran.add(call)
             return self._end_call(call) + self._continue()
-        return _answer(message, {}) if "id" in message else b""
+        return _format_response(message, {}) if "id" in message else b""
 
     def _continue(self) -> bytes:
         """Make calls up to the next one that needs an answer. Answer the prompt after the last call."""
@@ -309,7 +310,7 @@ class KimiCodeAcp(KimiCode):
             if not (self.mode == "plan" and call.tool in EDITS):
                 self.ran.add(call)
             printed += self._end_call(self.left.pop(0))
-        return printed + _answer({"id": self.prompt_id}, {"stopReason": "end_turn"})
+        return printed + _format_response({"id": self.prompt_id}, {"stopReason": "end_turn"})
 
     def _start_call(self, call: Call) -> bytes:
         arguments = json.dumps({self.keys.get(call.tool, "path"): call.argument})
@@ -338,7 +339,7 @@ class KimiCodeAcp(KimiCode):
 
 
 class KimiAcp(KimiCodeAcp):
-    """`kimi acp` of kimi-cli: it asks before commands, changes and tools of servers. It reads and fetches unasked."""
+    """`kimi acp` of kimi-cli: it asks before commands, changes and tools of MCP servers, not before reads."""
 
     names: ClassVar = {**Kimi.names, "WebFetch": "FetchURL"}
     asked_about: ClassVar = ("Bash", MCP_TOOL, *EDITS)
@@ -364,7 +365,7 @@ class Codex(StandIn):
             return not sandboxed
         tool, given = self._in_its_words(call)
         event = {"hook_event_name": "PreToolUse", "cwd": self.cwd, "tool_name": tool, "tool_input": given}
-        status, _ = run_hook(_hook_of(settings["hooks.PreToolUse"]), event)
+        status, _ = run_hook(_parse_hook_command(settings["hooks.PreToolUse"]), event)
         return status == 0
 
     def _in_its_words(self, call: Call) -> tuple[str, dict[str, str]]:
@@ -521,7 +522,7 @@ STAND_INS: dict[str, type[StandIn]] = {
     "droid": Droid,
     "cline": Cline,
 }
-# Programs that the shim starts in another way for a conversation, so that they ask.
+# Vendors that the shim starts in another way for a conversation, so that they ask.
 CONVERSATIONS: dict[str, type[StandIn]] = {"kimi": KimiAcp, "kimi-code": KimiCodeAcp}
 
 
@@ -531,14 +532,14 @@ def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
     The vendor gives `line` to a shell. The shell line that our launch code wraps around the hook turns every failure
     into a refusal; so does this function.
     """
-    words = _words_of(line)
+    words = _split_shell_line(line)
     arguments = words[words.index("shim.conversation.tool_hook") :]
     printed = io.StringIO()
     stdin = io.TextIOWrapper(io.BytesIO(dump(event)))
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(io.StringIO()):
         patch.setattr(sys, "argv", arguments)
         patch.setattr(sys, "stdin", stdin)
-        patch.setattr(tool_hook, "reset_inherited_signals", lambda: None)  # it is for a process of its own
+        patch.setattr(tool_hook, "reset_inherited_signals", lambda: None)  # pytest keeps its signals
         try:
             status = tool_hook.main()
         except Exception:
@@ -549,13 +550,13 @@ def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
 
 
 @functools.cache
-def _words_of(line: str) -> list[str]:
+def _split_shell_line(line: str) -> list[str]:
     return shlex.split(line)
 
 
 @functools.cache
-def _hook_of(setting: str) -> str:
-    """Return the command of a hook in codex's settings."""
+def _parse_hook_command(setting: str) -> str:
+    """Return the command of the only hook in a setting of codex."""
     (matcher,) = tomllib.loads(f"hook = {setting}")["hook"]
     (hook,) = matcher["hooks"]
     return str(hook["command"])
@@ -569,7 +570,7 @@ def target_of(line: str) -> str:
     return "made" if "made" in line else ""
 
 
-def _answer(request: Mapping[str, Any], result: Mapping[str, Any]) -> bytes:
+def _format_response(request: Mapping[str, Any], result: Mapping[str, Any]) -> bytes:
     return _line({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
 

@@ -19,9 +19,9 @@ from support import Case, fixture_cases, parse
 
 MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
 NAMED = 20  # rows in the message of one test
-# A fixture that adds fewer features than this to those before it is left to `make full`: more than half of them
-# add one or two, and the goldens still read every fixture.
-FEATURES_ADDED = 4
+# `make test` leaves out a fixture that adds fewer features than this to those chosen before it. More than half of
+# those that it would choose add one or two, and the tests of the goldens read every fixture.
+MIN_NEW_FEATURES = 4
 
 full = False  # whether this is `make full`; set by conftest
 only = ""  # what is in the names of the fixtures that are asked for; set by conftest
@@ -126,12 +126,12 @@ def pieces(chance: Random, data: bytes, at_most: int) -> list[bytes]:
 
 @cache
 def smallest() -> tuple[Case, ...]:
-    """Return the smallest fixtures that have, together, most of each vendor: its events, our lines, its ends.
+    """Return a few small fixtures that have, together, most features of each vendor: its events, our lines, its ends.
 
     The next fixture is always the one with the most missing features for its size. A fixture that adds fewer than
-    `FEATURES_ADDED` is left out.
+    `MIN_NEW_FEATURES` is left out.
     """
-    return _smallest({case: features(case) for case in fixture_cases()}, FEATURES_ADDED)
+    return _smallest({case: features(case) for case in fixture_cases()}, MIN_NEW_FEATURES)
 
 
 @cache
@@ -144,13 +144,13 @@ def fewest() -> tuple[Case, ...]:
     return _smallest({case: {word for _, word in features(case) if word.startswith(ours)} for case in fixture_cases()})
 
 
-def _smallest(cases: Mapping[Case, set[Any]], least: int = 1) -> tuple[Case, ...]:
-    """Return cases that have all features together, without those that add fewer than `least`."""
+def _smallest(cases: Mapping[Case, set[Any]], min_new: int = 1) -> tuple[Case, ...]:
+    """Return cases that have all features together, without the cases that add fewer than `min_new`."""
     missing = set().union(*cases.values())
     found = []
     while missing:
         best = max(cases, key=lambda case: (len(cases[case] & missing) / (1500 + len(case.data)), case.name))
-        if len(cases[best] & missing) >= least:
+        if len(cases[best] & missing) >= min_new:
             found.append(best)
         missing -= cases[best]
     return tuple(sorted(found, key=lambda case: case.name))

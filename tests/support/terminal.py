@@ -76,7 +76,7 @@ class Terminal:
     def _read(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self._patience
         while True:
-            # Looked at before `done`: the program may end, and make it true, between the two.
+            # The end is checked before `done`: between the two checks the program may end, and make `done` true.
             over = self.process.poll() is not None and not select.select([self._descriptor], [], [], 0)[0]
             if done():
                 return

@@ -11,7 +11,7 @@ import anyio
 import pytest
 import sweeps
 from box import PATIENCE, Box, stand_in, start_shim
-from changed_transcripts import EDITS, changed
+from changed_transcripts import EDITS, apply_edit
 from forking import Forked, possible
 
 from shim.bridge import registry
@@ -309,7 +309,7 @@ FIRST = {rule: defect for defect, (rule, _) in reversed(EXECUTED.items()) if rul
 @pytest.mark.parametrize("defect", EDITS)
 def test_a_rule_that_a_transcript_breaks_is_seen(kept, defect):
     rule, _ = DEFECTS[defect]
-    seen = conform_seen.Seen({name: changed(run, EDITS[defect]) for name, run in kept.runs.items()})
+    seen = conform_seen.Seen({name: apply_edit(run, EDITS[defect]) for name, run in kept.runs.items()})
     (chosen,) = [one for one in conform.RULES if one.name == rule]
     finding = conform.judge(chosen, seen)
     assert finding.verdict == "fail", finding.found
@@ -356,7 +356,7 @@ def test_an_init_before_any_message_is_seen(see):
 
 
 def test_an_unchanged_transcript_keeps_every_rule(kept):
-    seen = conform_seen.Seen({name: changed(run, lambda kind, line: [line]) for name, run in kept.runs.items()})
+    seen = conform_seen.Seen({name: apply_edit(run, lambda kind, line: [line]) for name, run in kept.runs.items()})
     assert broken({rule.name: conform.judge(rule, seen) for rule in conform.RULES}) == {}
 
 
