@@ -10,6 +10,8 @@ from flat import check_flat, translate_flat
 from rich_session import markdown_of_everything
 from showing import GOLDENS, goldens
 from support import FIXTURES, ROOT, check_turns, fixture_cases, translate_case
+from wire_names import GOLDEN as WIRE
+from wire_names import describe_wire
 
 from shim.commands.doctor.drift import RECORDED
 
@@ -32,6 +34,7 @@ def main() -> int:
             sys.stdout.write(f"removed  {golden.parent.parent.name}/{golden.parent.name}\n")
     changed += accept(FIXTURES / "exports" / "everything.md", markdown_of_everything())
     changed += accept(ROOT / "shim" / "vendors" / RECORDED, recorded_fields())
+    changed += accept(WIRE, describe_wire())
     shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in goldens().items()}
     changed += sum(accept(golden, text) for golden, text in shown.items())
     for golden in sorted(set(GOLDENS.glob("*.txt")) - set(shown)):

@@ -1,0 +1,17 @@
+"""The wire is frozen: a change of a name in `tests/golden/wire.json` is a change of the product."""
+
+import json
+
+from wire_names import GOLDEN, describe_wire
+
+
+def test_no_name_that_other_programs_read_changes():
+    frozen = json.loads(GOLDEN.read_bytes())
+    current = json.loads(describe_wire())
+    changes = []
+    for kind in frozen | current:
+        before = {json.dumps(name) for name in frozen.get(kind, ())}
+        after = {json.dumps(name) for name in current.get(kind, ())}
+        changes += [f"{kind}: {name} is new" for name in sorted(after - before)]
+        changes += [f"{kind}: {name} is missing" for name in sorted(before - after)]
+    assert not changes, "run `make accept` if the product is meant to change: " + "; ".join(changes)
