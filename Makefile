@@ -39,8 +39,8 @@ lint: setup
 
 # Three workers on two cores: tests of processes wait. With bytecode: what was changed is rewritten only once.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --alone -n 3 --dist worksteal --ignore=tests/e2e
-# Four workers on two cores: real programs wait for much of their time.
-PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 4 --dist loadgroup -m e2e
+# Five workers on two cores: real programs wait for much of their time.
+PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 5 --dist loadgroup -m e2e
 
 test: setup ## lint, types and the tests that need nothing but Python, in about three minutes on two cores
 	@began=$$(date +%s); \

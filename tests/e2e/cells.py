@@ -94,14 +94,14 @@ def _later(client: Client, cli: Cli, older: Sequence[Client], everywhere: bool, 
     The newest client of a kind stands for its kind. Vendors that are started for each turn, as pi is, make no
     difference to a client: one scenario tries them `everywhere`. An older client, and TypeScript, is tried with pi,
     whose runs are the shortest, an older one only in the scenarios that have it in `older`. The real claude alone
-    shows that the tests are right, and the drop-in passes what comes from it and goes to it: the scenarios that have
-    `passed` try both, the real claude alone with the Python client.
+    shows that the tests are right, and the drop-in passes what comes from it and goes to it. qwen costs twice the time
+    of pi. The scenarios that have `passed` try these, the real claude alone with the Python client.
     """
     if client not in STANDING:
         return cli.vendor is not PI or (client is not TYPESCRIPT and client not in older)
     if cli.bare:
         return client is not PYTHON or not passed
-    if cli.vendor is CLAUDE_ITSELF and not passed:
+    if cli.vendor in (CLAUDE_ITSELF, QWEN) and not passed:
         return True
     return (cli.brief or cli.outdated) and not everywhere
 

@@ -53,15 +53,8 @@ def test_the_real_claude_keeps_every_must(place: Place) -> None:
     assert set(told(found, "skipped")) - {"nothing-survives"} == {"api-failures"}
 
 
-@pytest.mark.parametrize(
-    "cli",
-    [
-        pytest.param(Cli(CLAUDE_ITSELF, bare=True), marks=pytest.mark.full),
-        pytest.param(Cli(QWEN), marks=pytest.mark.full),
-        Cli(PI),
-    ],
-    ids=str,
-)
+@pytest.mark.full  # the scenario "error" of test_clients shows a failure to an SDK
+@pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI)], ids=str)
 def test_a_failure_of_the_api_keeps_its_rule(place: Place, cli: Cli) -> None:
     """As the SDKs start it; what a process of one turn says of it is a scenario of every vendor."""
     found = findings(place, FAILING, drop_in=not cli.bare, yume=sweeps.full)

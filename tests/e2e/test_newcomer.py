@@ -24,7 +24,7 @@ from shim.vendors import find
 pytestmark = pytest.mark.e2e
 
 SECONDS = 90.0
-BOTH = [pytest.param(QWEN, id="qwen"), pytest.param(PI, id="pi", marks=pytest.mark.full)]
+BOTH = [pytest.param(PI, id="pi"), pytest.param(QWEN, id="qwen", marks=pytest.mark.full)]
 SHIM = os.path.dirname(sys.executable)
 NEXT = "next: "
 

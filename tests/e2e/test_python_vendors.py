@@ -44,7 +44,7 @@ def test_vibe_reads_a_file_and_a_resumed_session_counts_its_own_run(
 
 
 @only_vibe
-@pytest.mark.parametrize("mode", ["default", "acceptEdits"])
+@pytest.mark.parametrize("mode", ["default", pytest.param("acceptEdits", marks=pytest.mark.full)])
 def test_vibe_writes_a_file_only_with_leave_for_edits(frontend: Frontend, mode: str) -> None:
     """Its own default is to write."""
     made = frontend.folder / "made.txt"
