@@ -204,7 +204,7 @@ VENDOR = Vendor(
     chooses=available,
     unattended=True,
     abilities=Abilities(
-        takes_effort=True, limits_tools=True, limits_choice=True, streams=True, resumes=True, retracts=True, prices=True
+        takes_effort=True, limits_tools=True, selects_tools=True, streams=True, resumes=True, retracts=True, prices=True
     ),
     enforcement=Enforcement(binds=lambda rule, request: rule.tool.startswith(MCP)),  # it loses the tools of all servers
     sessions=SessionFacts(saves_late=True),

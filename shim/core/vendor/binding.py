@@ -34,7 +34,7 @@ def check(vendor: Vendor, policy: Policy, request: Request, *, late: bool) -> No
         if not keeps(vendor, rule, request):
             raise _refusal(vendor, str(rule), rule.source)
     chosen = Rule(EVERYTHING, source="--tools")
-    if policy.only is not None and not (vendor.abilities.limits_choice or vendor.enforcement.binds(chosen, request)):
+    if policy.only is not None and not (vendor.abilities.selects_tools or vendor.enforcement.binds(chosen, request)):
         raise _refusal(vendor, "a choice of tools", chosen.source)
 
 

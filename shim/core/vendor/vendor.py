@@ -53,7 +53,7 @@ class Abilities(NamedTuple):
     takes_model   its command line names a model; otherwise the one that a frontend asks for is not what answers
     takes_effort  it can be told how hard its model is to try
     limits_tools  its own flags keep tools from it; otherwise a forbidden call stops the turn
-    limits_choice its own flags can leave only the tools of `--tools`; otherwise each call has to be checked first
+    selects_tools its own flags can limit it to the tools of `--tools`; otherwise each call has to be checked first
     limits_turns  it counts turns itself (`--max-turns`); otherwise the Turn does
     structures    it keeps to `--json-schema` itself; otherwise the prompt asks and the answer is read
     prices        it says what a reply cost, so `--max-budget-usd` can be kept
@@ -68,7 +68,7 @@ class Abilities(NamedTuple):
     takes_model: bool = True
     takes_effort: bool = False
     limits_tools: bool = False
-    limits_choice: bool = False
+    selects_tools: bool = False
     limits_turns: bool = False
     structures: bool = False
     prices: bool = False

@@ -86,6 +86,7 @@ from shim.profiles.load.prompt import Prompt, needs_space, place_of, system_prom
 from shim.profiles.load.words import BUNDLED, BUNDLED_FOLDER, RULES, SWITCHES, TEXTS, part
 
 if TYPE_CHECKING:
+    from shim.core.policy.rules import Rule
     from shim.profiles.load.denials import Denials
 
 WORDS = 200  # of one template
@@ -111,6 +112,7 @@ WIDEST = "bypassPermissions"
 RULE_MODULES = ("codex_rules", "copilot_rules")  # that tell a program the rules
 STDINS = ("devnull", "pipe")
 Rules = Callable[[], Any]
+ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → the tools of `permission_tools`
 
 
 class Template:
@@ -122,12 +124,10 @@ class Template:
         command, self.programs = _programs(spot)
         self.variants, self.probe = _variants(spot.at("variants"))
         self.rules = _rules(spot.at("rules"))
-        self.denials = _denials(spot, name, tools)
-        told = self.rules, self.denials
-        self.mode_tools = {mode: frozenset(node.texts()) for mode, node in of_modes(spot, "permission_tools").items()}
-        self.start: Callable[[Request], Launch] = _start(
-            spot, name, tools, command, self.variants, uses, *told, self.mode_tools
-        )
+        self.mode_tools = {mode: node.texts() for mode, node in of_modes(spot, "permission_tools").items()}
+        self.denials = _denials(spot, name, tools, self.mode_tools)
+        limits = self.rules, self.denials, self.mode_tools
+        self.start: Callable[[Request], Launch] = _start(spot, name, tools, command, self.variants, uses, *limits)
         self.models = {key: spot.at("model_map").at(key).text() for key in spot.at("model_map").table()}
         self.report: Report | None = _report(spot.at("report"), spot.at("argv"), uses)
         self.version = _version(spot.at("version_probe"))
@@ -143,7 +143,7 @@ def _start(
     uses: set[str],
     rules: Rules | None,
     denials: "Denials | None",
-    mode_tools: Mapping[str, frozenset[str]],
+    mode_tools: ModeTools,
 ) -> Callable[[Request], Launch]:
     """The template of arguments, compiled; what it depends on is added to `uses`."""
     prompt = Prompt(spot.at("prompt"))
@@ -233,14 +233,13 @@ def _rules(spot: Spot) -> Rules | None:
     return lambda: import_module(f"shim.vendors.{named}")
 
 
-def _denials(spot: Spot, name: str, tools: Tools) -> "Denials | None":
+def _denials(spot: Spot, name: str, tools: Tools, mode_tools: ModeTools) -> "Denials | None":
     """How the program is told what it is not to run. A profile that extends another one takes it back with `false`."""
     if not spot.at("denials").value:
         return None
     from shim.profiles.load.denials import Denials
 
-    left = {mode: one.texts() for mode, one in of_modes(spot, "permission_tools").items()}
-    return Denials(spot.at("denials"), name, tools, left)
+    return Denials(spot.at("denials"), name, tools, mode_tools)
 
 
 def _report(spot: Spot, argv: Spot, uses: set[str]) -> Report | None:
@@ -355,27 +354,38 @@ def _denied(tools: Tools, removed: tuple[str, ...]) -> list[str]:
     return [own for own, tool in tools.items() if not _get_claude_names(tool).isdisjoint(removed)]
 
 
-def _allowed(tools: Tools, request: Request, name: str, mode_tools: Mapping[str, frozenset[str]]) -> list[str]:
+def _allowed(tools: Tools, request: Request, name: str, mode_tools: ModeTools) -> list[str]:
     """Return the program's names of the tools that are left, [] if all are. Raise FrontendError if no tool is left."""
-    only, mode, policy = request.invocation.rules.tools, request.permission_mode, request.policy
-    if only is None and not request.removed and mode not in mode_tools:
+    chosen, mode = _get_chosen_tools(request), request.permission_mode
+    if chosen is None and not request.removed and mode not in mode_tools:
         return []
     left = set().union(*map(_get_claude_names, tools.values()))
     if mode in mode_tools:
-        left = set(mode_tools[mode])
-        if policy is not None and mode != "plan":
-            left |= {rule.tool for rule in policy.allowed if rule.content is None}
-    if only is not None:
-        left &= set(only if policy is None or policy.only is None else policy.only)
+        rules = () if request.policy is None else request.policy.allowed
+        added = [rule for rule in rules if can_add_tool(rule, request, mode_tools)]
+        left = {tool for tool in left if tool in mode_tools[mode] or any(rule.names(tool) for rule in added)}
+    if chosen is not None:
+        left &= chosen
     return _list_program_names(tools, left - set(request.removed), name)
+
+
+def can_add_tool(rule: "Rule", request: Request, mode_tools: ModeTools) -> bool:
+    """Return whether an allow rule adds its tool to those of the permission mode."""
+    return rule.content is None and request.permission_mode in mode_tools and request.permission_mode != "plan"
 
 
 def _list_chosen_tools(tools: Tools, request: Request, name: str) -> list[str]:
     """Return the program's names of the tools of `--tools`, [] without the flag. Raise FrontendError if it has none."""
-    only, policy = request.invocation.rules.tools, request.policy
-    if only is None:
-        return []
-    return _list_program_names(tools, set(only if policy is None or policy.only is None else policy.only), name)
+    chosen = _get_chosen_tools(request)
+    return [] if chosen is None else _list_program_names(tools, chosen, name)
+
+
+def _get_chosen_tools(request: Request) -> set[str] | None:
+    """Return Claude's names of the tools of `--tools`, None without the flag."""
+    chosen, policy = request.invocation.rules.tools, request.policy
+    if chosen is None:
+        return None
+    return set(chosen if policy is None or policy.only is None else policy.only)
 
 
 def _list_program_names(tools: Tools, left: set[str], name: str) -> list[str]:

@@ -75,10 +75,9 @@ from shim.core.vendor.vendor import (
 from shim.core.vendor.versions import LoginProbe, ModelProbe
 from shim.profiles.check.toml_errors import Source, Spot
 from shim.profiles.compile.tools import tools
-from shim.profiles.load.launch import Template, of_modes, overruled_by
+from shim.profiles.load.launch import ModeTools, Template, can_add_tool, overruled_by
 
 if TYPE_CHECKING:
-    from shim.core.policy.rules import Rule
     from shim.core.policy.settings_hooks import SettingsHook
     from shim.core.vendor.translator import Translator
     from shim.profiles.compile.rules import Trace
@@ -138,7 +137,6 @@ def build(
     if not source.bundled or trace is not None:
         translates()
     events = [one for one in table.get("event", ()) if one]
-    tools_of = {mode: one.texts() for mode, one in of_modes(launch, "permission_tools").items()}
     listed = spot.at("listed").texts() if spot.at("listed") else tuple(sorted({tool.name for tool in known.values()}))
     codes = own.at("end").at("ok_exit").items(20)
     unattended = spot.at("unattended").switch()
@@ -152,7 +150,7 @@ def build(
         tools=known,
         listed=listed,
         unattended=unattended,
-        chooses=(lambda request: _left(tools_of, listed, enforcement, request)) if tools_of else None,
+        chooses=(lambda request: _left(made.mode_tools, listed, enforcement, request)) if made.mode_tools else None,
         login=launch.at("login").text(""),
         timeouts=_timeouts(launch.at("timeouts")),
         version=made.version,
@@ -162,7 +160,7 @@ def build(
             takes_model="model" in made.uses,
             takes_effort="effort" in made.uses,
             limits_tools=made.denials is not None or not made.uses.isdisjoint(("denied_tools", "allowed_tools")),
-            limits_choice=made.denials is not None or not made.uses.isdisjoint(("allowed_tools", "chosen_tools")),
+            selects_tools=made.denials is not None or not made.uses.isdisjoint(("allowed_tools", "chosen_tools")),
             limits_turns="max_turns" in made.uses,
             prices=_prices(table),
             servers="mcp_configs" in made.uses,
@@ -222,10 +220,10 @@ def _two_way(vendor: Vendor, table: Table, source: Source) -> Vendor:
 
 
 def _left(
-    tools_of: Mapping[str, tuple[str, ...]], listed: tuple[str, ...], enforcement: Enforcement, request: Request
+    mode_tools: ModeTools, listed: tuple[str, ...], enforcement: Enforcement, request: Request
 ) -> tuple[str, ...]:
     """The tools that a request leaves the vendor: those of its mode, and those that rules and hooks add to the mode."""
-    left, policy = tools_of.get(request.permission_mode, listed), request.policy
+    left, policy = mode_tools.get(request.permission_mode, listed), request.policy
     if policy is None or not (policy.allowed or policy.hooks):
         return left
     judged = enforcement.hooked and request.permission_mode != "plan"  # by our hook, which lets run what they allow
@@ -252,9 +250,10 @@ def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
             allows=lambda rule, request: denials.allows(rule, request, unasked=unattended),
             subagents=denials.subagents,
         )
+    if rules is None and unattended and "allowed_tools" in made.uses:
+        return Enforcement(allows=lambda rule, request: can_add_tool(rule, request, made.mode_tools))
     if rules is None:
-        has_list = unattended and "allowed_tools" in made.uses
-        return Enforcement(allows=lambda rule, request: has_list and _can_add_tool(rule, request, made.mode_tools))
+        return Enforcement()
     return Enforcement(
         binds=lambda rule, request: bool(rules().binds(rule, request)),
         subagents=True,
@@ -262,11 +261,6 @@ def _enforcement(made: Template, *, unattended: bool) -> Enforcement:
         hooked=True,
         says_first=bool(rules().SAYS_FIRST),
     )
-
-
-def _can_add_tool(rule: "Rule", request: Request, mode_tools: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether an allow rule adds its tool to those of the permission mode."""
-    return rule.content is None and request.permission_mode in mode_tools and request.permission_mode != "plan"
 
 
 def _protocol(spot: Spot, known: Tools) -> "type[Translator]":
