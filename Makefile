@@ -42,7 +42,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --alone -n 3 --dis
 # Five workers on two cores: real programs wait for much of their time.
 PYTEST_E2E := $(BIN)/python -m pytest -q --alone -n 5 --dist loadgroup -m e2e
 
-test: setup ## lint, types and the tests that need nothing but Python, in about 135 seconds on two cores
+test: setup ## lint, types and the tests that need nothing but Python, in about two minutes on two cores
 	@began=$$(date +%s); \
 	  $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 & lint=$$!; \
 	  $(PYTEST) tests; tests=$$?; \

@@ -279,6 +279,15 @@ def test_runs_at_the_same_time_have_processes_of_their_own(runner: ProgramRunner
         assert first.communicate(b"first\n", timeout=PATIENCE)[0] == b"first\n"
 
 
+def test_kill_of_an_ended_run_spares_the_next_run_of_its_worker(runner: ProgramRunner) -> None:
+    with runner.start("pass", start_new_session=True) as first:
+        first.communicate(timeout=PATIENCE)
+    with runner.start("print(input())", start_new_session=True) as second:
+        assert second.pid == first.pid
+        first.kill_group()
+        assert second.communicate(b"alive\n", timeout=PATIENCE)[0] == b"alive\n"
+
+
 def test_worker_that_was_killed_is_replaced(runner: ProgramRunner) -> None:
     before = runner.pid()
     os.kill(before, signal.SIGKILL)

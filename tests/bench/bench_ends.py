@@ -28,12 +28,11 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from bench import Table
-from box import ANSWER, ASK, END, START, Box, Lifeline, Running, ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, START, Box, Lifeline, Running, ndjson, text
 
 from shim.process import strays
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
-CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
 INIT = {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"}
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello.", "session_id": SESSION}
 USER = {"type": "user", "message": {"role": "user", "content": "go"}}

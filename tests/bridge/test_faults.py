@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import sweeps
-from box import STREAM, ndjson
+from box import CONVERSE, STREAM, ndjson
 from hosting import PATIENCE, until, until_result
 from hosting_box import HostingBox
 
@@ -28,7 +28,7 @@ from shim.bridge.cast_log import CastLog
 from shim.bridge.link import ask_once, connect_blocking
 from shim.bridge.start import LivingError, respawn
 from shim.core.errors import FrontendError
-from tests.conversation.test_conversation import CONVERSE, user
+from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
 
 ROUNDS = 200 if sweeps.full else 4

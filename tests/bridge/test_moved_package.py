@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from box import Running, ndjson
+from box import CONVERSE, Running, ndjson
 from hosting import PATIENCE, Hosting
 from web import ask_at, stream_at
 
@@ -23,7 +23,7 @@ from shim.bridge import registry
 from shim.bridge.cast_log import CastLog
 from shim.bridge.gateway.tokens import TokenFile
 from shim.conversation.preload import HOST, LAZY_MODULES
-from tests.conversation.test_conversation import CONVERSE, user
+from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import ASKING, HELLO, INIT, answer, asks, calls, result, returns, says
 
 # SIGUSR1: write the names of all imported modules to a file.

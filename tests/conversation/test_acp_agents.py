@@ -4,13 +4,12 @@ Whatever they do, each message has one result, which says what happened, and no 
 """
 
 import json
-import subprocess
 
 import pytest
 from box import ndjson
 
-from tests.conversation.test_conversation import CONVERSE, results, user
 from tests.conversation.test_conversation import request as control
+from tests.conversation.test_conversation import results, user
 from tests.conversation.test_two_way import ASKING, answer
 
 OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
@@ -59,8 +58,7 @@ def talk(box):
 
     def start(*steps, program=None, flags=ASKING):
         child = program or box.fake(*PROMPTED, *steps, ["record", str(box.recording)], ["hear", "never"])
-        environment = {"SHIM_VENDOR": "opencode", "SHIM_BIN": child}
-        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
+        return box.talk(child, *flags, vendor="opencode")
 
     return start
 

@@ -8,17 +8,17 @@ import os
 import select
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
-from box import ANSWER, END, PATIENCE, START, ndjson, text
+from box import ANSWER, CONVERSE, END, PATIENCE, START, ndjson, text
 from support import check_turns
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 OTHER = "7f1c2f4e-0000-4000-8000-0000000000bb"
 U = "11111111-1111-4111-8111-111111111111"
 ONE_WAY = '[vendors.pi]\ndriver = "one-way"\n'
-CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
 KNOWN = START | {"session": SESSION}
 TALKING = ndjson(KNOWN, text("I am "))
 IDLE = ndjson(KNOWN, text("Hello."), END)
@@ -74,16 +74,6 @@ def converse_in(box):
     return run
 
 
-def talk_in(box):
-    """Return what starts a conversation in a box that is held line by line."""
-
-    def start(child, *flags, **environment):
-        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child} | environment
-        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
-
-    return start
-
-
 @pytest.fixture
 def converse(box):
     return converse_in(box)
@@ -91,7 +81,7 @@ def converse(box):
 
 @pytest.fixture
 def talk(box):
-    return talk_in(box)
+    return partial(box.talk, vendor="demo")
 
 
 @pytest.fixture
@@ -103,7 +93,7 @@ def real_converse(real_box):
 @pytest.fixture
 def real_talk(real_box):
     """The same with real processes and pipes."""
-    return talk_in(real_box)
+    return partial(real_box.talk, vendor="demo")
 
 
 # -- messages ---------------------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 import json
 import subprocess
+from functools import partial
 
 import pytest
-from box import ANSWER
+from box import ANSWER, CONVERSE
 from support import FIXTURES
 
 from shim.core.claude.messages import EVERYTHING, read_message
-from tests.conversation.test_conversation import CONVERSE, IDLE, U, kinds, responses, results, stdin, user
+from tests.conversation.test_conversation import IDLE, U, kinds, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_two_way import ASKING, HELLO, TURN, answer, asking_child, question, returns, told
 
@@ -35,11 +36,7 @@ def box(quick_box):
 
 @pytest.fixture
 def talk(box):
-    def start(child, *flags, vendor="qwen", **environment):
-        environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child} | environment
-        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
-
-    return start
+    return partial(box.talk, vendor="qwen")
 
 
 def two_turns(box):

@@ -4,9 +4,8 @@ import json
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, END, START, ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, START, ndjson, text
 
-CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
 # A session of pi's, whose model is its own choice; pi names it only in its replies.
 PI = ndjson(
     {"type": "session", "id": "7f1c2f4e-0000-4000-8000-0000000000aa"},

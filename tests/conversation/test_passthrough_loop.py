@@ -4,12 +4,13 @@ import json
 import os
 import signal
 import subprocess
+from functools import partial
 
 import pytest
-from box import ASK, ndjson
+from box import ASK, CONVERSE, ndjson
 
 from shim.core.turn.result import INTERRUPTED
-from tests.conversation.test_conversation import CONVERSE, user
+from tests.conversation.test_conversation import user
 
 S = "851d713a-886d-4d24-bc21-276f94dd1653"
 INIT = {"type": "system", "subtype": "init", "session_id": S, "cwd": "/repo", "tools": ["Bash"], "model": "m1"}
@@ -28,32 +29,21 @@ def box(quick_box):
     return quick_box
 
 
-def talk_in(box):
-    """Return what starts a conversation in a box."""
-
-    def start(child, *flags, stdout=None, **environment):
-        environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": child} | environment
-        options = {} if stdout is None else {"stdout": stdout}
-        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment, **options)
-
-    return start
-
-
 @pytest.fixture
 def talk(box):
-    return talk_in(box)
+    return partial(box.talk, vendor="claude")
 
 
 @pytest.fixture
 def real_talk(real_box):
     """The same with real processes and pipes."""
-    return talk_in(real_box)
+    return partial(real_box.talk, vendor="claude")
 
 
 @pytest.fixture
 def memory_talk(memory_box):
     """The same in memory, where time can pass (`pass_time`)."""
-    return talk_in(memory_box)
+    return partial(memory_box.talk, vendor="claude")
 
 
 def test_both_directions_pass_byte_for_byte(box, talk):

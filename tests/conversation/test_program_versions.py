@@ -5,11 +5,11 @@ import os
 import subprocess
 
 import pytest
-from box import ASK, ndjson
+from box import ASK, CONVERSE, ndjson
 
 from shim.core.vendor.promises import judge_version
 from shim.vendors import VENDORS, find
-from tests.conversation.test_two_way import CONVERSE, HELLO, INIT, asks, calls, result, returns, says, user
+from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says, user
 
 PLAN = ("--permission-mode", "plan")
 STDIO = ("--permission-prompt-tool", "stdio")

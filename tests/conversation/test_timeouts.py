@@ -3,14 +3,14 @@
 import subprocess
 
 import pytest
-from box import ASK, END, START, ndjson, text
+from box import ASK, CONVERSE, END, START, ndjson, text
 
 from shim.core.claude.argv.parse import parse
 from shim.core.errors import FrontendError
 from shim.state.config import TIMEOUTS, Settings, VendorSettings, load
 from shim.vendors import find
 from shim.vendors.qwen_speech import PATIENCE_MS
-from tests.conversation.test_conversation import CONVERSE, results, stdin, user
+from tests.conversation.test_conversation import results, stdin, user
 from tests.conversation.test_two_way import (
     ASKING,
     CANCELLED,

@@ -6,13 +6,14 @@ The child is a stand-in that prints what qwen 0.24.4 prints (fixtures `qwen/0.24
 import json
 import os
 import subprocess
+from functools import partial
 
 import pytest
 from box import ndjson
 
 from shim.channels import prompt
 from shim.core.claude.permissions import STOPPED, UNANSWERED
-from tests.conversation.test_conversation import CONVERSE, U, causes, responses, results, user
+from tests.conversation.test_conversation import U, causes, responses, results, user
 from tests.conversation.test_conversation import request as control
 
 OWN = "8c2c266e-8fbb-425d-888c-65a44f240dbd"
@@ -101,25 +102,15 @@ def box(quick_box):
     return quick_box
 
 
-def talk_in(box):
-    """Return what starts a conversation in a box."""
-
-    def start(child, *flags, **environment):
-        environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child} | environment
-        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
-
-    return start
-
-
 @pytest.fixture
 def talk(box):
-    return talk_in(box)
+    return partial(box.talk, vendor="qwen")
 
 
 @pytest.fixture
 def real_talk(real_box):
     """The same with real processes and pipes."""
-    return talk_in(real_box)
+    return partial(real_box.talk, vendor="qwen")
 
 
 def question(running):

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box import Box, Running
+from box import CONVERSE, Box, Running
 from jsonschema import Draft202012Validator
 from place import Line
 from programs import node, npm_folder
 
-from tests.conversation.test_conversation import CONVERSE, results, user
 from tests.conversation.test_conversation import request as control
+from tests.conversation.test_conversation import results, user
 from tests.conversation.test_two_way import ASKING, answer
 
 pytestmark = pytest.mark.e2e

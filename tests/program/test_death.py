@@ -12,10 +12,10 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, SHIM, START, ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, PATIENCE, SHIM, START, ndjson, text
 from support import ROOT, check_turns
 
-from tests.conversation.test_conversation import CONVERSE, user
+from tests.conversation.test_conversation import user
 from tests.conversation.test_passthrough_loop import INIT, ODD, TURN
 
 ENDED = ("--shim-terminator", "message_stop")

@@ -5,11 +5,11 @@ import subprocess
 
 import pytest
 from bench_inbound import LINES
-from box import ASK, END, START, ndjson, text
+from box import ASK, CONVERSE, END, START, ndjson, text
 from support import check_turns
 
 from shim.conversation.drivers import open_translation
-from tests.conversation.test_conversation import CONVERSE, user
+from tests.conversation.test_conversation import user
 from tests.conversation.test_passthrough_loop import INIT, ODD, RESULT
 from tests.conversation.test_two_way import HELLO, result, says
 from tests.conversation.test_two_way import INIT as QWEN

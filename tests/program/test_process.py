@@ -6,21 +6,11 @@ import subprocess
 import uuid
 
 import pytest
-from box import ANSWER, ASK, END, START, STREAM, ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, START, STREAM, ndjson, text
 from support import SEPARATORS, check_turns
 
 from shim.process import child as children
-from tests.conversation.test_conversation import (
-    CONVERSE,
-    IDLE,
-    TALKING,
-    kinds,
-    request,
-    responses,
-    results,
-    stdin,
-    user,
-)
+from tests.conversation.test_conversation import IDLE, TALKING, kinds, request, responses, results, stdin, user
 
 U = "11111111-2222-4333-8444-555555555555"
 MAX_CHARACTERS = 1_048_576  # of a line, as the Python SDK decodes it (P12)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, START, STREAM, TELL_VERSION, ndjson, run_shim, text
+from box import ANSWER, ASK, CONVERSE, END, PATIENCE, START, STREAM, TELL_VERSION, ndjson, run_shim, text
 from fake_secrets import random
 from hostile import told
 from support import case, check_turns, parse, result_of, translate_case
@@ -703,7 +703,7 @@ def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
     )
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child, "SHIM_REDACT": "all"}
     options = {"stdin": subprocess.PIPE, "environment": environment}
-    with box.running(*two_way.CONVERSE, *two_way.ASKING, **options) as running:
+    with box.running(*CONVERSE, *two_way.ASKING, **options) as running:
         running.say(two_way.user("go"))
         asked = two_way.question(running)
         assert asked["request"]["input"] == {"command": command}
@@ -730,7 +730,7 @@ def test_a_hooks_input_is_never_redacted(box):
     hooks = {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["hook_0"]}]}
     start = {"type": "control_request", "request_id": "i", "request": {"subtype": "initialize", "hooks": hooks}}
     options = {"stdin": subprocess.PIPE, "environment": environment}
-    with box.running(*two_way.CONVERSE, *two_way.ASKING, **options) as running:
+    with box.running(*CONVERSE, *two_way.ASKING, **options) as running:
         running.say(start, two_way.user("go"))
         said = running.read_until(b'"hook_event_name":"PreToolUse"')
         while not said.endswith(b"\n"):
@@ -761,7 +761,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": fake}
     for redact in ("casts", "all"):
         options = {"stdin": subprocess.PIPE, "environment": environment | {"SHIM_REDACT": redact}}
-        with box.running(*two_way.CONVERSE, **options) as running:
+        with box.running(*CONVERSE, **options) as running:
             running.say(two_way.user("go"))
             running.read_until(b"success")
             done = running.hang_up()

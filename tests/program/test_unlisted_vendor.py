@@ -11,11 +11,11 @@ import subprocess
 import tomllib
 
 import pytest
-from box import PATIENCE, STREAM, Box, Done, stand_in
+from box import CONVERSE, PATIENCE, STREAM, Box, Done, stand_in
 from flat import check_flat, short
 from support import ROOT, brief, check_turns
 
-from tests.conversation.test_conversation import CONVERSE, request, responses, results, stdin, user
+from tests.conversation.test_conversation import request, responses, results, stdin, user
 
 PROFILES = ROOT / "tests" / "profiles"
 ALONE = ("-I", "-c", "…")  # behind the Python in the installed file: our own start

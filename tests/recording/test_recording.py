@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
-from box import ANSWER, ASK, END, PATIENCE, SHIM, START, STREAM, Running, ndjson, text
+from box import ANSWER, ASK, CONVERSE, END, PATIENCE, SHIM, START, STREAM, Running, ndjson, text
 from casting import read_cast, stream_of
 from fake_secrets import SECRETS, random
 from support import FIXTURES
@@ -24,7 +25,7 @@ from shim.process.probe import open_probe
 from shim.recording.playable_run import read_run
 from shim.state.config import VendorSettings
 from shim.vendors import find
-from tests.conversation.test_conversation import CONVERSE, IDLE, user
+from tests.conversation.test_conversation import IDLE, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_passthrough_loop import ANSWER as REPLY
 from tests.conversation.test_passthrough_loop import TURN
@@ -95,14 +96,8 @@ def ask(box, folder):
 
 @pytest.fixture
 def talk(box, folder):
-    """A conversation that is held line by line."""
-
-    def start(child, *flags, vendor="demo", **environment):
-        recording = {"SHIM_REDACT": "none", "SHIM_RECORD": f"{folder}/"}
-        environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child} | recording | environment
-        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
-
-    return start
+    """Return what starts a recorded conversation."""
+    return partial(box.talk, vendor="demo", SHIM_REDACT="none", SHIM_RECORD=f"{folder}/")
 
 
 # -- what happened ------------------------------------------------------------------------------------------------

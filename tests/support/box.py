@@ -13,7 +13,7 @@ import sys
 import tempfile
 import termios
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -95,6 +95,8 @@ def ndjson(*events: Line) -> str:
     return "".join(json.dumps(event) + "\n" for event in events)
 
 
+CONVERSE = ("--output-format", "stream-json", "--verbose", "--input-format", "stream-json")
+
 # What the stand-ins print for `--version`: the line of each vendor's tested version, so that its promises hold.
 VERSION_LINES = (
     *("2.1.327 (Claude Code)", "codex-cli 0.169.0", "GitHub Copilot CLI 1.0.102.", "kimi, version 1.49.0"),
@@ -158,6 +160,13 @@ class Lifeline:
             word, _, pid = line.partition(" ")
             self.pids[word] = int(pid or 0)
         return bool(chunk)
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    if isinstance(process, WorkerRun):
+        process.kill_group()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -389,6 +398,14 @@ class Box:
         """`shim claude ARGUMENTS`, to its end."""
         return self.shim("claude", *arguments, environment=self.environment(**environment), stdin=stdin)
 
+    def talk(
+        self, child: str, *flags: str, vendor: str, stdout: int | None = None, **environment: str | None
+    ) -> AbstractContextManager[Any]:
+        """Start a conversation with a vendor's program. Without `stdout` all output of the drop-in can be read."""
+        environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child} | environment
+        options = {} if stdout is None else {"stdout": stdout}
+        return self.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment, **options)
+
     @contextmanager
     def running(self, *arguments: str, **options: Any) -> Iterator[Running]:
         """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another `door` than claude.
@@ -403,10 +420,8 @@ class Box:
         try:
             yield Running(process)
         finally:
-            try:
-                process.kill_group() if isinstance(process, WorkerRun) else os.killpg(process.pid, signal.SIGKILL)
-            except OSError:
-                pass
+            with suppress(OSError):
+                _kill_group(process)
             process.wait()
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:

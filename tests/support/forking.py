@@ -72,7 +72,30 @@ class Request(NamedTuple):
     module: str = ""  # the module to run instead of the drop-in, or the path of a program
 
 
-class Forked(subprocess.Popen[bytes]):
+class ReplacedStart(subprocess.Popen[bytes]):
+    """A `Popen` that does not start its command itself. A subclass does, in `_start`."""
+
+    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
+        names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
+        request = Request(
+            arguments=tuple(args),
+            environment=dict(os.environ if names["env"] is None else names["env"]),
+            cwd=os.fspath(names["cwd"] or os.getcwd()),
+            new_session=bool(names["start_new_session"]),
+            terminal=names["preexec_fn"] is own_terminal,
+        )
+        files = [names[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        self.pid = self._start(request, [own if file == -1 else file for own, file in enumerate(files)])
+        self._child_created = True
+        pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _start(self, request: Request, files: Sequence[int]) -> int:
+        """Start the command with these standard files, and return its pid."""
+        raise NotImplementedError
+
+
+class Forked(ReplacedStart):
     """`shim WORDS` as a child of this process, with the options of `Popen`; some of its descriptors may be `closed`.
 
     `program` is a compiled stand-in (`box.stand_in`) that is run in the place of the shim.
@@ -83,21 +106,8 @@ class Forked(subprocess.Popen[bytes]):
         self._closed = tuple(closed)
         super().__init__(words, **options)
 
-    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
-        names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
-        files = [names["p2cread"], names["c2pwrite"], names["errwrite"]]
-        request = Request(
-            arguments=tuple(args),
-            environment=dict(names["env"]),
-            cwd=os.fspath(names["cwd"] or os.getcwd()),
-            new_session=bool(names["start_new_session"]),
-            terminal=names["preexec_fn"] is own_terminal,
-            closed=self._closed,
-        )
-        self.pid = server(self._program).fork(request, [own if file == -1 else file for own, file in enumerate(files)])
-        self._child_created = True
-        pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
-        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+    def _start(self, request: Request, files: Sequence[int]) -> int:
+        return server(self._program).fork(request._replace(closed=self._closed), files)
 
 
 def _send_request(link: socket.socket, request: Request, files: Sequence[int]) -> None:
@@ -143,7 +153,7 @@ class Server:
 # -- workers --------------------------------------------------------------------------------------------------------
 
 
-class WorkerRun(subprocess.Popen[bytes]):
+class WorkerRun(ReplacedStart):
     """A run of `shim WORDS` in a worker, used like a `Popen`: the end of the run looks like the end of a process."""
 
     _worker: "Worker"
@@ -153,25 +163,13 @@ class WorkerRun(subprocess.Popen[bytes]):
         self._module = module
         super().__init__(words, **options)
 
-    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
-        names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
-        files = [names["p2cread"], names["c2pwrite"], names["errwrite"]]
-        request = Request(
-            arguments=tuple(args),
-            environment=dict(names["env"]),
-            cwd=os.fspath(names["cwd"] or os.getcwd()),
-            new_session=bool(names["start_new_session"]),
-            module=self._module,
-        )
-        self._worker = start_in_worker(request, [own if file == -1 else file for own, file in enumerate(files)])
-        self.pid = self._worker.pid
-        self._child_created = True
-        pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
-        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+    def _start(self, request: Request, files: Sequence[int]) -> int:
+        self._worker = start_in_worker(request._replace(module=self._module), files)
+        return self._worker.pid
 
     def kill_group(self) -> None:
-        """Kill the run and its process group, unless the worker has finished the run and can be used again."""
-        if self.poll() is None or not self._worker.is_idle:
+        """Kill the run and its process group, unless the run has ended and its worker serves other runs."""
+        if self.poll() is None or self._worker.has_exited:
             os.killpg(self.pid, signal.SIGKILL)
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
@@ -192,7 +190,7 @@ class Worker:
 
     def __init__(self, new_session: bool) -> None:
         self._new_session = new_session
-        self.is_idle = True
+        self.has_exited = False
         self._link, theirs = socket.socketpair()
         null = os.open(os.devnull, os.O_RDWR)
         try:
@@ -208,7 +206,6 @@ class Worker:
         try:
             _send_request(self._link, request, files)
             if self._link.recv(1):
-                self.is_idle = False
                 return True
         except OSError:
             pass
@@ -228,12 +225,12 @@ class Worker:
             self._link.settimeout(None)
         if not status:
             return self._wait_for_exit()
-        self.is_idle = True
         idle_workers[self._new_session].append(self)
         return status[0]
 
     def _wait_for_exit(self) -> int:
         """Wait for the exit of the worker, and return its exit status."""
+        self.has_exited = True
         self._link.close()
         protected_pids.discard(self.pid)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -360,27 +357,22 @@ WORKER = "worker"  # not a module: the fork becomes a worker
 RUNNABLE = ("shim", "shim.commands.turn.demo_child", "shim.recording.replay")
 
 
-class ForkedHere(subprocess.Popen[bytes]):
+class ForkedHere(ReplacedStart):
     """A child that is a fork of this process, which is a fork itself. Other programs are started as usual."""
 
+    def __init__(self, args: Sequence[str], **options: Any) -> None:
+        environment = options.get("env")
+        self._is_fork = _is_runnable(args, os.environ if environment is None else environment)
+        super().__init__(args, **options)
+
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
-        names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
-        environment = os.environ if names["env"] is None else names["env"]
-        if not _is_runnable(args, environment):
-            super()._execute_child(args, *rest)  # type: ignore[misc]
-            return
-        request = Request(
-            arguments=tuple(args[4:]),
-            environment=dict(environment),
-            cwd=os.fspath(names["cwd"] or os.getcwd()),
-            new_session=bool(names["start_new_session"]),
-            module=args[3],
-        )
-        files = [names[name] for name in ("p2cread", "c2pwrite", "errwrite")]
-        self.pid = _fork_here(request, [own if file == -1 else file for own, file in enumerate(files)])
-        self._child_created = True
-        pipes = [names[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
-        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+        if self._is_fork:
+            super()._execute_child(args, *rest)
+        else:
+            subprocess.Popen._execute_child(self, args, *rest)  # type: ignore[attr-defined]
+
+    def _start(self, request: Request, files: Sequence[int]) -> int:
+        return _fork_here(request._replace(arguments=request.arguments[4:], module=request.arguments[3]), files)
 
 
 def _is_runnable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -612,7 +604,7 @@ def _serve_runs() -> int:
 
     del sys.path[0]
     link = socket.socket(fileno=fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, MIN_LINK_FD))
-    snapshot = ProcessSnapshot(link.fileno())
+    snapshot = ProcessSnapshot(link.fileno(), OPEN_FILES)
     while received := _receive_request(link):
         link.sendall(b"+")
         request = received[0]._replace(new_session=False)  # the worker has its session already

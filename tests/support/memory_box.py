@@ -48,7 +48,8 @@ from shim.process.spawn_error import unstartable
 NEVER = float("inf")
 HANG_SECONDS = 4 * PATIENCE  # of real time for one step of the drop-in: much output takes long on a busy machine
 STDIN_PIPE_BYTES = 1024 * 1024
-MAX_READ_BYTES = 2**30  # bytes
+MAX_ABANDONED_STEPS = 100  # that the drop-in may take to clean up
+MAX_READ_BYTES = 2**30  # more than any test writes
 DEMO_MODULE = "shim.commands.turn.demo_child"  # the bundled program of the vendor demo; here it is the program `demo`
 
 
@@ -277,11 +278,12 @@ class MemoryRunning:
     def abandon(self) -> None:
         """End the thread of the drop-in, if the test has ended before it."""
         self.close_stdin()
-        for _ in range(100):
+        for _ in range(MAX_ABANDONED_STEPS):
             if self._lockstep.is_over:
                 return
             self._lockstep.is_abandoned = True
             self._lockstep.step()
+        raise AssertionError("the drop-in does not end although its event loop was abandoned")
 
 
 class MemoryGate:

@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-MAX_OPEN_FILES = 4096  # the same number as `forking.OPEN_FILES`
 USER_MODULE_PREFIX = "shim_own_vendors_"  # of the modules that are loaded from a user's folder of vendors
 LATE_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RESOURCE_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)  # those that the shim changes or reads
@@ -32,10 +31,11 @@ SYS_NAMES = (
 class ProcessSnapshot:
     """The state of a process that a command may change. Created before the first command runs."""
 
-    def __init__(self, link: int) -> None:
+    def __init__(self, link: int, max_files: int) -> None:
+        """Save the state. `link` is the descriptor that is never closed; none has a number of `max_files` or more."""
         from shim.process import strays
 
-        self._link = link
+        self._link, self._max_files = link, max_files
         self._strays = strays
         self._prctl = ctypes.CDLL(None).prctl
         gc.freeze()
@@ -123,7 +123,7 @@ class ProcessSnapshot:
         gc.collect()
         self._freeze()  # objects that survive are never collected later
         os.closerange(3, self._link)
-        os.closerange(self._link + 1, MAX_OPEN_FILES)
+        os.closerange(self._link + 1, self._max_files)
 
 
 def _close_standard_files() -> None:

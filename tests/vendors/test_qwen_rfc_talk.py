@@ -1,12 +1,12 @@
 """Conversations with a child of the Qwen RFC: a stand-in, for no program speaks it (lines as the page has them)."""
 
 import json
-import subprocess
+from functools import partial
 
 import pytest
-from box import ASK, ndjson
+from box import ASK, CONVERSE, ndjson
 
-from tests.conversation.test_conversation import CONVERSE, causes, responses, results, stdin, user
+from tests.conversation.test_conversation import causes, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_two_way import ASKING, answer, question, told, user_texts
 
@@ -54,25 +54,15 @@ def box(quick_box):
     return quick_box
 
 
-def talk_in(box):
-    """Return what starts a conversation in a box."""
-
-    def start(child, *flags, **environment):
-        environment = {"SHIM_VENDOR": "qwen-rfc", "SHIM_BIN": child} | environment
-        return box.running(*CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment)
-
-    return start
-
-
 @pytest.fixture
 def talk(box):
-    return talk_in(box)
+    return partial(box.talk, vendor="qwen-rfc")
 
 
 @pytest.fixture
 def real_talk(real_box):
     """The same with real processes."""
-    return talk_in(real_box)
+    return partial(real_box.talk, vendor="qwen-rfc")
 
 
 def texts(done):

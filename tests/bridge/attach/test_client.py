@@ -11,7 +11,7 @@ import sys
 from textwrap import indent
 
 import pytest
-from box import ASK, STREAM, ndjson, run_shim
+from box import ASK, CONVERSE, STREAM, ndjson, run_shim
 from hosting_box import HostingBox
 
 from shim.bridge import registry
@@ -19,7 +19,7 @@ from shim.bridge.link import ask_once, connect_blocking
 from shim.bridge.stop import stop
 from shim.core.bridge.frames import WATCH
 from tests.bridge.test_link import HEARS_LATE
-from tests.conversation.test_conversation import CONVERSE, U, request, responses, results, user
+from tests.conversation.test_conversation import U, request, responses, results, user
 from tests.conversation.test_two_way import (
     ASKING,
     HELLO,

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from box import ASK
+from box import ASK, CONVERSE
 
 from tests.commands.claude.test_dropin import refused
-from tests.conversation.test_conversation import CONVERSE, IDLE, results, stdin, user
+from tests.conversation.test_conversation import IDLE, results, stdin, user
 
 UPPER = "ABCDEF12-3456-4789-8ABC-DEF123456789"
 LOWER = UPPER.lower()

@@ -6,13 +6,13 @@ import signal
 import subprocess
 
 import pytest
-from box import ANSWER, ASK, Done, ndjson, stand_in
+from box import ANSWER, ASK, CONVERSE, Done, ndjson, stand_in
 from several import BYE, LIMITED, UNAUTHORIZED, Several, answer, failed, hello, say
 from support import brief, check_turns
 
 from shim.conversation.fallback import driver
-from tests.conversation.test_conversation import CONVERSE, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
+from tests.conversation.test_conversation import responses, results, stdin, user
 from tests.conversation.test_two_way import HELLO, INIT, says
 from tests.conversation.test_two_way import result as qwen_result
 
