@@ -18,7 +18,7 @@ from pathlib import Path
 import judged
 import permission_rows
 import pytest
-from memory_child import run_in_memory
+from memory_run import run_in_memory
 from permission_rows import (
     BYPASS,
     FOLDER,

@@ -33,7 +33,8 @@ from typing import Any
 import anyio
 import pytest
 from box import PATIENCE, VERSION_LINES, Box, Done
-from planned_child import Plan, PlannedChild, PlannedProgram
+from memory_child import MemoryChild
+from planned_program import Plan, PlannedProgram
 from support import ROOT, Line
 
 from shim import vendors
@@ -420,7 +421,7 @@ class MemoryBox(Box):
         patch.setattr(launcher, "spawn", self._spawn)
         patch.setattr(Probe, "_ask", functools.partialmethod(_answer_probe, self))
         for module in (child, child_per_turn, child_per_conversation):
-            patch.setattr(module, "Child", PlannedChild)
+            patch.setattr(module, "Child", MemoryChild)
         for module in (wire, child_per_turn):
             patch.setattr(module, "abandon", lambda program: program.signal("SIGKILL"))
         patch.setattr(vendors, "described", list(vendors.described))

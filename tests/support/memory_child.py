@@ -1,171 +1,148 @@
-"""A vendor's program in memory: the real loop and the real drivers use it without a process and pipes."""
+"""A vendor's program in memory, and a `Child` for it: drivers use it without a process and pipes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from collections.abc import Callable
+from itertools import count
+from typing import Any
 
 import anyio
-import anyio.lowlevel
-import pytest
 
-from shim.channels.signals import Signals
-from shim.conversation.decide import Start
-from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
-from shim.conversation.drivers.launcher import Launcher
-from shim.core.claude.argv.parse import parse
-from shim.core.reading.head_and_tail import Tail
 from shim.core.turn.outcome import Exit
+from shim.process.child import CHUNK_BYTES, Child
 from shim.process.spawn import Started
 
+MAX_UNREAD_STDIN_BYTES = 64 * 1024  # as in a pipe
 
-class Program(Protocol):
-    """A program in memory."""
-
-    def start(self) -> bytes:
-        """Return what it prints before it reads anything."""
-
-    def receive(self, line: bytes) -> bytes:
-        """Return what it prints after it has received one line on its stdin."""
-
-    @property
-    def waits(self) -> bool:
-        """Return whether it reads its stdin, and does not exit after its first output."""
+_pids = count(-1, -1)  # not the pids of processes
 
 
-Starts = Callable[[Sequence[str], Mapping[str, str], str], Program]  # from command, environment and folder
+class MemoryProgram:
+    """A program in memory. It runs whenever something has changed, until it has to wait (`_continue`)."""
+
+    stdin = stdout = stderr = None  # there are no pipes
+
+    def __init__(self) -> None:
+        self.pid = next(_pids)
+        self.returncode: int | None = None
+        self.exit: Exit | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self.output = bytearray()
+        self.errors = bytearray()
+        self.unread = bytearray()
+        self.stdin_closed = self.stdout_closed = False
+
+    def run(self) -> None:
+        """Continue until the program has to wait."""
+        if self.exit is None:
+            self._continue()
+        self.on_change()
+
+    def _continue(self) -> None:
+        raise NotImplementedError
+
+    def write_stdin(self, data: bytes) -> int:
+        """Write the bytes that fit into its stdin, and return their number."""
+        fitting = data[: max(MAX_UNREAD_STDIN_BYTES - len(self.unread), 0)]
+        self.unread += fitting
+        self.run()
+        return len(fitting)
+
+    def close_stdin(self) -> None:
+        self.stdin_closed = True
+        self.run()
+
+    def signal(self, name: str) -> None:
+        """Obey a signal, and wake its child."""
+        if self.exit is None:
+            self._obey(name)
+            self.on_change()
+
+    def _obey(self, name: str) -> None:
+        self._end(signal=name)
+
+    def _end(self, code: int | None = None, signal: str | None = None) -> None:
+        self.exit = self.exit or Exit(code=code, signal=signal)
 
 
-class MemoryChild:
-    """A `Child` whose process is a `Program`."""
+class MemoryChild(Child):
+    """A `Child` whose process is a `MemoryProgram`. It is stopped by the code of `Child`, with the same timeouts."""
 
     def __init__(self, started: Started) -> None:
+        super().__init__(started)
         self._program: Any = started.process
-        self._stdin = started.stdin
-        self._output = b""
-        self._partial_line = b""
-        self._news = anyio.Event()
-        self._exited = anyio.Event()
-        self.tail = Tail()
-        self.exit: Exit | None = None
-        self.began = anyio.current_time()
-        self.first_output: float | None = None
-        self.drained = anyio.Event()
-        self.pids: set[int] = set()
-        self._print(self._program.start())
-        if not self._program.waits:
-            self._end()
+        self._waiting: list[anyio.Event] = []
+        self._program.on_change = self._wake
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            event.set()
+
+    async def _wait(self) -> None:
+        event = anyio.Event()
+        self._waiting.append(event)
+        await event.wait()
 
     async def read(self) -> bytes:
-        while not self._output and self.exit is None:
-            self._news = anyio.Event()
-            await self._news.wait()
-        await anyio.lowlevel.checkpoint()
+        program = self._program
+        while not (program.output or program.stdout_closed or program.exit is not None):
+            await self._wait()
+        if self.first_output is None:
+            self.first_output = anyio.current_time() - self.began
         return self.read_ready()
 
     def read_ready(self) -> bytes:
-        chunk, self._output = self._output, b""
+        chunk = bytes(self._program.output[:CHUNK_BYTES])
+        del self._program.output[:CHUNK_BYTES]
+        if chunk:
+            self._program.run()  # the program may be waiting to write more
         return chunk
 
-    async def feed(self) -> None:
-        await self.say(self._stdin)
-        self.hang_up()
-
     async def say(self, data: bytes) -> None:
-        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
-        for line in lines:
-            self._print(self._program.receive(line))
-        await anyio.lowlevel.checkpoint()
+        async with self._saying:
+            while data and self._program.exit is None and not self._program.stdin_closed:
+                count = self._program.write_stdin(data)
+                data = data[count:]
+                if not count:
+                    await self._wait()
 
     def hang_up(self) -> None:
-        self._end()
+        self._program.close_stdin()
 
-    async def drain(self) -> None:
-        await anyio.lowlevel.checkpoint()
-        self.drained.set()
+    async def drain(self, copy: Callable[[bytes], None] = lambda chunk: None) -> None:
+        try:
+            while True:
+                chunk = bytes(self._program.errors)
+                self._program.errors.clear()
+                if chunk:
+                    self.tail.add(chunk)
+                    copy(chunk)
+                if self._program.exit is not None:
+                    return
+                await self._wait()
+        finally:
+            self.drained.set()
 
     async def ended(self) -> Exit:
-        await self._exited.wait()
+        await self.gone()
+        self.exit = self._program.exit
+        self._program.returncode = 0
         assert self.exit is not None
         return self.exit
 
     async def gone(self) -> None:
-        await self._exited.wait()
+        while self._program.exit is None:
+            await self._wait()
 
     def signal(self, name: str) -> None:
-        self._end()
+        self._signalled = name != "SIGKILL"
+        self._terminated = self._terminated or name == "SIGTERM"
+        self._program.signal(name)
 
-    async def stop(self, first: str = "SIGTERM") -> None:
-        self._end()
-
-    async def dismiss(self) -> None:
-        self._end()
+    @property
+    def pids(self) -> set[int]:
+        return set()
 
     def close(self) -> None:
-        """Nothing is open."""
-
-    def _print(self, data: bytes) -> None:
-        self._output += data
-        self._news.set()
-
-    def _end(self) -> None:
-        self.exit = self.exit or Exit(code=0)
-        self._exited.set()
-        self._news.set()
-
-
-class MemoryOutput:
-    """The frontend of a conversation in memory: `data` is all that it received."""
-
-    broken = False
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    async def gone(self) -> None:
-        await anyio.sleep_forever()
-
-    async def write(self, data: bytes) -> None:
-        self.data += data
-        await anyio.lowlevel.checkpoint()
-
-
-class MemoryEnds:
-    """Replaces file descriptors 0 and 1. There is no stdin."""
-
-    source: Any = None
-
-    def __init__(self) -> None:
-        self.stdout = MemoryOutput()
-
-    @asynccontextmanager
-    async def serving(self):
-        yield
-
-
-class MemoryLauncher(Launcher):
-    """A launcher that does not start a program for its help."""
-
-    def __init__(self, *parts: Any, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self.program.remembered = True
-
-
-def run_in_memory(monkeypatch: pytest.MonkeyPatch, words: Sequence[str], vendor: str, starts: Starts) -> bytes:
-    """Run `claude WORDS` over a vendor whose program is what `starts` returns; return what the frontend received.
-
-    Raise ShimError if the turn is refused before a child is started.
-    """
-
-    def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any) -> Program:
-        return starts(command, environment, cwd)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(launcher, "spawn", spawn)
-        patch.setattr(launcher.strays, "adopt", lambda: None)
-        for driver in (child_per_turn, child_per_conversation):
-            patch.setattr(driver, "Child", MemoryChild)
-        ends = MemoryEnds()
-        Start(parse(words), {"vendor": vendor}, launches=MemoryLauncher).run(Signals(), ends)
-    return ends.stdout.data
+        """Do nothing, because no descriptor is open."""

@@ -1,4 +1,4 @@
-"""A program in memory that follows a plan like those of `fake_child`, and a `Child` for it."""
+"""A program in memory that follows a plan like those of `fake_child`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
+from memory_child import MemoryProgram
 
-from shim.core.turn.outcome import Exit
-from shim.process.child import CHUNK_BYTES, Child
-from shim.process.spawn import PIPE_BYTES, Started
-
-MAX_UNREAD_STDIN_BYTES = 64 * 1024  # as in a pipe
+from shim.process.spawn import PIPE_BYTES
 
 Plan = Sequence[Sequence[Any]]
 
 
-class PlannedProgram:
-    """A program in memory. It follows its plan until a step has to wait, and continues when something has changed.
+class PlannedProgram(MemoryProgram):
+    """A program that follows its plan until a step has to wait.
 
     Its steps have the names and meanings of those in `fake_child`. Steps that need a process, and some others, are
     missing.
     """
-
-    stdin = stdout = stderr = None  # there are no pipes
-    _count = 0
 
     def __init__(
         self,
@@ -38,15 +31,7 @@ class PlannedProgram:
         gates: Counter[str],
     ) -> None:
         """Create the program; `gates` counts for each gate how many programs may still pass."""
-        PlannedProgram._count += 1
-        self.pid = -PlannedProgram._count  # not the pid of a process
-        self.returncode: int | None = None
-        self.exit: Exit | None = None
-        self.on_change: Callable[[], None] = lambda: None
-        self.output = bytearray()
-        self.errors = bytearray()
-        self.unread = bytearray()
-        self.stdin_closed = self.stdout_closed = False
+        super().__init__()
         self.words: set[tuple[str, str]] = set()  # (lifeline, word) for each word that it wrote to a lifeline
         self._gates = gates
         self._arguments, self._environment, self._cwd = list(arguments), dict(environment), cwd
@@ -54,31 +39,11 @@ class PlannedProgram:
         self._on_signal: dict[str, Callable[[], None]] = {}
         self._steps = self._follow(plan)
 
-    def run(self) -> None:
-        """Continue until a step has to wait."""
-        if self.exit is None:
-            next(self._steps, None)
-        self.on_change()
+    def _continue(self) -> None:
+        next(self._steps, None)
 
-    def write_stdin(self, data: bytes) -> int:
-        """Write the bytes that fit into its stdin, and return their number."""
-        fitting = data[: max(MAX_UNREAD_STDIN_BYTES - len(self.unread), 0)]
-        self.unread += fitting
-        self.run()
-        return len(fitting)
-
-    def close_stdin(self) -> None:
-        self.stdin_closed = True
-        self.run()
-
-    def signal(self, name: str) -> None:
-        """Do what the plan has for a signal, or end."""
-        if self.exit is None:
-            self._on_signal.get(name, lambda: self._end(signal=name))()
-            self.on_change()
-
-    def _end(self, code: int | None = None, signal: str | None = None) -> None:
-        self.exit = self.exit or Exit(code=code, signal=signal)
+    def _obey(self, name: str) -> None:
+        self._on_signal.get(name, lambda: self._end(signal=name))()
 
     def _follow(self, plan: Plan) -> Iterator[None]:
         for name, *values in plan:
@@ -188,86 +153,3 @@ class PlannedProgram:
             data = data[count:]
             if data:
                 yield
-
-
-class PlannedChild(Child):
-    """A `Child` whose process is a `PlannedProgram`. It is stopped by the code of `Child`, with the same timeouts."""
-
-    def __init__(self, started: Started) -> None:
-        super().__init__(started)
-        self._program: Any = started.process
-        self._waiting: list[anyio.Event] = []
-        self._program.on_change = self._wake
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for event in waiting:
-            event.set()
-
-    async def _wait(self) -> None:
-        event = anyio.Event()
-        self._waiting.append(event)
-        await event.wait()
-
-    async def read(self) -> bytes:
-        program = self._program
-        while not (program.output or program.stdout_closed or program.exit is not None):
-            await self._wait()
-        if self.first_output is None:
-            self.first_output = anyio.current_time() - self.began
-        return self.read_ready()
-
-    def read_ready(self) -> bytes:
-        chunk = bytes(self._program.output[:CHUNK_BYTES])
-        del self._program.output[:CHUNK_BYTES]
-        if chunk:
-            self._program.run()  # the program may be waiting to write more
-        return chunk
-
-    async def say(self, data: bytes) -> None:
-        async with self._saying:
-            while data and self._program.exit is None and not self._program.stdin_closed:
-                count = self._program.write_stdin(data)
-                data = data[count:]
-                if not count:
-                    await self._wait()
-
-    def hang_up(self) -> None:
-        self._program.close_stdin()
-
-    async def drain(self, copy: Callable[[bytes], None] = lambda chunk: None) -> None:
-        try:
-            while True:
-                chunk = bytes(self._program.errors)
-                self._program.errors.clear()
-                if chunk:
-                    self.tail.add(chunk)
-                    copy(chunk)
-                if self._program.exit is not None:
-                    return
-                await self._wait()
-        finally:
-            self.drained.set()
-
-    async def ended(self) -> Exit:
-        await self.gone()
-        self.exit = self._program.exit
-        self._program.returncode = 0
-        assert self.exit is not None
-        return self.exit
-
-    async def gone(self) -> None:
-        while self._program.exit is None:
-            await self._wait()
-
-    def signal(self, name: str) -> None:
-        self._signalled = name != "SIGKILL"
-        self._terminated = self._terminated or name == "SIGTERM"
-        self._program.signal(name)
-
-    @property
-    def pids(self) -> set[int]:
-        return set()
-
-    def close(self) -> None:
-        """Do nothing, because no descriptor is open."""

@@ -1,0 +1,110 @@
+"""One run of the real loop and the real drivers in memory: over a program that answers each line of its stdin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import anyio
+import anyio.lowlevel
+import pytest
+from memory_child import MemoryChild, MemoryProgram
+
+from shim.channels.signals import Signals
+from shim.conversation.decide import Start
+from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
+from shim.conversation.drivers.launcher import Launcher
+from shim.core.claude.argv.parse import parse
+
+
+class Responder(Protocol):
+    """What a program prints."""
+
+    def start(self) -> bytes:
+        """Return what it prints before it reads anything."""
+
+    def receive(self, line: bytes) -> bytes:
+        """Return what it prints after it has received one line on its stdin."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether it reads its stdin, and does not exit after its first output."""
+
+
+Starts = Callable[[Sequence[str], Mapping[str, str], str], Responder]  # from command, environment and folder
+
+
+class RespondingProgram(MemoryProgram):
+    """A program that prints what a `Responder` returns, and exits at the end of its stdin."""
+
+    def __init__(self, responder: Responder) -> None:
+        super().__init__()
+        self._responder = responder
+        self.output += responder.start()
+        if not responder.waits:
+            self._end(code=0)
+
+    def _continue(self) -> None:
+        *lines, rest = bytes(self.unread).split(b"\n")
+        self.unread = bytearray(rest)
+        for line in lines:
+            self.output += self._responder.receive(line)
+        if self.stdin_closed:
+            self._end(code=0)
+
+
+class MemoryOutput:
+    """The frontend of a conversation in memory: `data` is all that it received."""
+
+    broken = False
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    async def gone(self) -> None:
+        await anyio.sleep_forever()
+
+    async def write(self, data: bytes) -> None:
+        self.data += data
+        await anyio.lowlevel.checkpoint()
+
+
+class MemoryEnds:
+    """Replaces file descriptors 0 and 1. There is no stdin."""
+
+    source: Any = None
+
+    def __init__(self) -> None:
+        self.stdout = MemoryOutput()
+
+    @asynccontextmanager
+    async def serving(self):
+        yield
+
+
+class MemoryLauncher(Launcher):
+    """A launcher that does not start a program for its help."""
+
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.program.remembered = True
+
+
+def run_in_memory(monkeypatch: pytest.MonkeyPatch, words: Sequence[str], vendor: str, starts: Starts) -> bytes:
+    """Run `claude WORDS` over a vendor whose program is what `starts` returns; return what the frontend received.
+
+    Raise ShimError if the turn is refused before a child is started.
+    """
+
+    def spawn(command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any) -> MemoryProgram:
+        return RespondingProgram(starts(command, environment, cwd))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launcher, "spawn", spawn)
+        patch.setattr(launcher.strays, "adopt", lambda: None)
+        for driver in (child_per_turn, child_per_conversation):
+            patch.setattr(driver, "Child", MemoryChild)
+        ends = MemoryEnds()
+        Start(parse(words), {"vendor": vendor}, launches=MemoryLauncher).run(Signals(), ends)
+    return ends.stdout.data
