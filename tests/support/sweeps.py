@@ -145,15 +145,14 @@ def fewest() -> tuple[Case, ...]:
 
 
 def _smallest(cases: Mapping[Case, set[Any]], min_new: int = 1) -> tuple[Case, ...]:
-    """Return cases that have all features together, without the cases that add fewer than `min_new`."""
+    """Return cases that have, together, most features: no other case would add `min_new` features to these."""
     missing = set().union(*cases.values())
-    found = []
-    while missing:
-        best = max(cases, key=lambda case: (len(cases[case] & missing) / (1500 + len(case.data)), case.name))
-        if len(cases[best] & missing) >= min_new:
-            found.append(best)
+    chosen, left = [], list(cases)
+    while left := [case for case in left if len(cases[case] & missing) >= min_new]:
+        best = max(left, key=lambda case: (len(cases[case] & missing) / (1500 + len(case.data)), case.name))
+        chosen.append(best)
         missing -= cases[best]
-    return tuple(sorted(found, key=lambda case: case.name))
+    return tuple(sorted(chosen, key=lambda case: case.name))
 
 
 @cache
