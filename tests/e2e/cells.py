@@ -15,7 +15,7 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, PI, QWEN, Vendor
 NEW_NODE = (PYTHON, PYTHON_OLDEST, TYPESCRIPT)
 STANDING = (PYTHON, ACPS[-1])  # each for all clients of its kind
 OTHERS = (*BEFORE, ACPS[0])  # each the last of its name
-DRIVEN = (QWEN, PI, CODEX, GEMINI)  # one vendor for each way of driving: that of gemini is the protocol of agents
+DRIVEN = (QWEN, PI, CODEX, GEMINI)  # one vendor for each driver; gemini uses the Agent Client Protocol
 TALKERS = (PYTHON, TYPESCRIPT, ACPS[-1])  # with whom everything that two-way vendors can do is tried
 
 Test = Callable[..., None]

@@ -32,7 +32,7 @@ from shim.state.config import VendorSettings
 from shim.vendors import find
 
 INSTALL_SECONDS = 60.0
-NOWHERE = "http://127.0.0.1:9"  # no program needs its model to say its version
+NOWHERE = "http://127.0.0.1:9"  # no program needs its model to print its version
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def install_drop_in(vendor: Vendor, environment: dict[str, str], root: Path) -> 
 
 
 def remember_answers(vendor: Vendor, state: Path) -> None:
-    """Put what the vendor's program says of itself into a new state folder, as it is from a user's second turn on."""
+    """Store the answers of the vendor's program to probes in a new state folder, as a user's first turn does."""
     for name, answers in _probe_answers(vendor).items():
         file = state / name
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -109,7 +109,7 @@ def remember_answers(vendor: Vendor, state: Path) -> None:
 
 @functools.cache
 def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
-    """Ask the vendor's program for its version, and pi for its help: once in a worker, for each is a start of it."""
+    """Ask the vendor's program for its version, and pi for its help. Each question starts the program once."""
     described = find(vendor.name)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -119,7 +119,7 @@ def find_newest(package: str) -> str:
     else:
         pin = programs.PINS[package]
         name = pin.removeprefix("npm:").rpartition("@")[0] if pin.startswith("npm:") else package
-        name = programs.platform_package(name)  # the version of a program, where its platform has a package
+        name = programs.platform_package(name)  # a program's version is that of its platform's package
         npm = shutil.which("npm") or "npm"
         version = _output([npm, "view", name, "version"], REGISTRY_SECONDS).strip()
     if not version:

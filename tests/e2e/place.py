@@ -230,7 +230,7 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, interval: float = POLL_SECONDS) -> bool:
-    """Whether the condition came true in time; it is looked at once in an interval."""
+    """Return whether the condition came true in time. Check it once in each interval."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while not condition():

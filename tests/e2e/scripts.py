@@ -79,7 +79,7 @@ _READERS: Sequence[tuple[str, Callable[[str], Json]]] = (
 
 
 def _low_risk(command: str) -> Json:
-    """Return the arguments of droid's shell: its model says how risky a command is."""
+    """Return the arguments of droid's shell. Its model labels the risk of a command."""
     return {"summary": "x", "command": command, "timeout": 60, "riskLevel": "low", "riskLevelReason": "x"}
 
 

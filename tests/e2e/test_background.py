@@ -65,7 +65,7 @@ class Desk:
         return next((each for each in listed if each.get("id") == short), {})
 
     def reaches(self, short: str, happened: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
-        """What is said of a session once something is so. To look is to start a program, so it is not done often."""
+        """Return the state of a session once a condition holds. Each look starts a program, so there are few."""
         wait_until(lambda: happened(self.agent(short)), TURN_SECONDS, LOOK_SECONDS)
         now = self.agent(short)
         assert happened(now), (now, self.claude("daemon", "logs").stdout, self.claude("logs", short).stdout)

@@ -500,7 +500,7 @@ def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
         pairs = zip(browser.picture().resize(GRID).tobytes(), expected, strict=True)
         return sum(abs(one - other) for one, other in pairs) / (3 * GRID[0] * GRID[1])
 
-    # Steps out of sight have an estimated height. On a busy machine the page scrolled to its step by other estimates.
+    # Steps out of sight have an estimated height, so on a busy machine the page may scroll to another position.
     wait_until(lambda: distance() < TOLERANCE, DRAWN_SECONDS)
     assert distance() < TOLERANCE
 

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.e2e
 SLOW_SECONDS = 90  # for a program of megabytes of JavaScript, on a machine that does other things too
 
 
-# Doctor starts the program several times, and each start of these takes a second of a core or more.
+# `shim doctor` starts a program several times. Each start of these takes a second of CPU or more.
 SLOW = (PI_CUMULATIVE, GEMINI, OPENCODE)
 DIAGNOSED = [pytest.param(vendor, marks=[pytest.mark.full] * (vendor in SLOW)) for vendor in (*VENDORS, CLAUDE_ITSELF)]
 
 
 @pytest.mark.parametrize("vendor", SLOW, ids=str)
-def test_the_version_that_a_slow_program_said_was_tested(vendor: Vendor, tmp_path: Path) -> None:
-    """It was asked once, before the first test that needs its answers."""
+def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> None:
+    """Its answer was stored before the first test that needs it (`remember_answers`)."""
     program, described = install(vendor.package), find(vendor.name)
     environment = isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}

@@ -67,7 +67,7 @@ def forms(*, partial: bool) -> pytest.MarkDecorator:
 
 # Each form of printing is tried with every vendor, but not by every test: partial messages add lines to the whole ones.
 mostly_whole, mostly_partial = forms(partial=False), forms(partial=True)
-# opencode takes 4 s of a core for each run: where another of its runs has shown the same, `make full` has the rest.
+# A run of opencode takes 4 s of CPU. If another run shows the same, only `make full` has it.
 cheap_stand = of(*VENDORS, later=[PI_CUMULATIVE, OPENCODE])
 newest_stands = of(*VENDORS, later=[PI_CUMULATIVE])  # where an older pi does what the newest does
 only_gemini = of(GEMINI)
@@ -274,7 +274,7 @@ def test_a_limit_that_passes_is_not_seen_in_the_reply(frontend: Frontend, model:
 def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
     frontend: Frontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    # As a user's qwen does, it starts itself again and again: every process of it has to go.
+    # As for a user, qwen starts itself twice more. All of its processes must exit.
     kept = {name: value for name, value in frontend.environment.items() if name != QWEN_NO_RELAUNCH}
     frontend.environment = kept
     process = begin_slowly(frontend, model, vendor)
@@ -333,8 +333,7 @@ RESUMED = [
     pytest.param(vendor, chosen, id=f"{vendor}-{'chosen' if chosen else 'any'}-id", marks=[pytest.mark.full] * later)
     for vendor in VENDORS
     for chosen in (False, True)
-    # With the others a conversation of `test_clients`, `test_codex` or `test_background` goes on by an id that nobody
-    # chose.
+    # For the others, `test_clients`, `test_codex` or `test_background` continues a conversation without a chosen id.
     for later in [not chosen and vendor is not COPILOT]
 ]
 

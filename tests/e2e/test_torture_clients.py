@@ -139,7 +139,7 @@ def seen(place: Place) -> Seen:
             place.started.append(process)
             limit = patience(HANG_SECONDS)
             process.read_to_end(ALL_SECONDS)
-            limit = max(limit, patience(HANG_SECONDS))  # the load at the start says nothing about the runs
+            limit = max(limit, patience(HANG_SECONDS))  # the load at the start is not the load during the runs
             lines = [line | {"limit": limit} for line in process.lines if line["saw"] == "run"]
             known[client.name] = {line["name"]: line for line in lines}
         return known[client.name]

@@ -14,7 +14,7 @@ from programs import CLAUDE, copilot_cache, version_of
 from responses_server import ResponsesServer
 from scripts import ScriptedServer
 
-QWEN_NO_RELAUNCH = "QWEN_CODE_NO_RELAUNCH"  # qwen starts itself a third time where this is not set
+QWEN_NO_RELAUNCH = "QWEN_CODE_NO_RELAUNCH"  # without this variable qwen starts itself a third time
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def prepare_kimi_code(home: Path, url: str) -> Mapping[str, str]:
 
 
 def prepare_kimi_code_asking(home: Path, url: str) -> Mapping[str, str]:
-    """The same, driven as in a conversation also for one message; in a git work tree, where it asks less."""
+    """The same with the driver of conversations, in a git work tree, where it asks about fewer calls."""
     _write(home / ".config" / "shim" / "config.toml", '[vendors.kimi-code]\ndriver = "two-way"\n')
     (home.parent / "work" / ".git").mkdir(parents=True, exist_ok=True)
     return prepare_kimi_code(home, url)

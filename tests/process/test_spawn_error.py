@@ -183,7 +183,7 @@ def test_a_fork_that_fails_is_neither_the_vendors_nor_the_frontends_fault(box):
     assert not box.recording.exists()
 
 
-# How many files may be open decides where it is noticed that there is no other. `make test` tries half of them.
+# The limit of open files decides which call fails first. `make test` tries half of the limits.
 TABLES = [(count, converses) for converses in (False, True) for count in (8, 11, 12, 13, 14, 15)]
 
 

@@ -43,7 +43,7 @@ def nest(tmp_path_factory):
 
 
 class Heron:
-    """The drop-in in that box, and a log of its own of what the stand-in was started with."""
+    """Yield the drop-in in that box, with its own log of the stand-in's arguments."""
 
     def __init__(self, box, log):
         self.box = box

@@ -1,4 +1,4 @@
-"""The life of a session without a process of its own."""
+"""The life of a session whose host runs in this process."""
 
 import os
 from collections.abc import Iterator

@@ -154,7 +154,7 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, talking):
     with hosts.link(one) as link:
         gate.open()
         until_result(link)
-        assert "bye" not in [came["kind"] for came in link.frames(LOOKS_SECONDS)]  # somebody is there
+        assert "bye" not in [came["kind"] for came in link.frames(LOOKS_SECONDS)]  # a client is connected
     now = hosts.ended(one)
     assert now.facts["state"] == "done"
 
@@ -313,7 +313,7 @@ def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, talking):
 
 
 def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, talking):
-    """By the host, whose clock is the earlier one although it looks at other things only once a second."""
+    """The host's timeout is the earlier one, although the host checks other things only once a second."""
     settings(hosts, "permission_timeout = 0.3\n")
     gate, (hello, go, *rest) = box.gate(), asking_steps(box, returns("no", failed=True))
     one = talking(box.fake(hello, go, ["wait", gate.path], *rest))

@@ -16,7 +16,7 @@ from certifying import certified
 from terminal import on_terminal
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
-# Run commands one after the other, and fail if one of them imports something of the web.
+# Run several commands, and fail if one of them imports a module of the web server.
 COMMANDS = """
 import sys
 from shim.__main__ import main

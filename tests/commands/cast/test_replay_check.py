@@ -34,7 +34,7 @@ def recorded(box, data, *words, stdin=b""):
 
 @pytest.fixture(scope="module")
 def hello(tmp_path_factory):
-    """A recording of today's drop-in that was asked to say hello."""
+    """Return a recording of a greeting by the current drop-in."""
     place = Box(tmp_path_factory.mktemp("hello"))
     yield recorded(place, cast_of_case(PI), "-p", *STREAM, "hello")
     place.close()

@@ -405,7 +405,7 @@ main()
 
 
 def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box, demo):
-    """P20; that three seconds are waited for, `test_prompt` says."""
+    """P20. `test_prompt` tests the wait of three seconds."""
     command = [sys.executable, "-P", "-c", LESS_PATIENT, "claude", "-p", "hi"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=box.environment(**demo), cwd=box.cwd, **pipes) as process:

@@ -28,7 +28,7 @@ from shim.process import child, spawn
 from tests.program.test_threats import ESCAPES, visible
 
 FAKE = stand_in("fake_claude")
-SOON = (0.25, 1.0, PATIENCE)  # the patience with one that will not answer; a busy machine needs more of it
+SOON = (0.25, 1.0, PATIENCE)  # timeouts for a command that does not answer; a busy machine needs the longer ones
 DOORS = ()
 SESSION_RUNS = {"session", "resume", "fork", "continue", "session-again"}  # each goes on with what one before it left
 

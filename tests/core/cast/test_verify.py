@@ -76,7 +76,7 @@ STEP = 3  # between the places of `make test`
 
 
 def places(size: int) -> range:
-    """Return every place, or every third one unless this is `make full`."""
+    """Return every third position, or every position with `--full`."""
     return range(0, size, 1 if sweeps.full else STEP)
 
 

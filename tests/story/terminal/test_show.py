@@ -374,7 +374,7 @@ def changed(value: Any, odd: Any) -> Iterator[Any]:
 @each("odd", ODD)
 def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -> None:
     console = Console(file=io.StringIO(), _environ={})
-    every = 1 if sweeps.full else len(ODD)  # so each part of an event gets one of the values
+    every = 1 if sweeps.full else len(ODD)  # each part of an event gets one of the values
     for number, event in enumerate(events()):
         for other in islice(changed(event, odd), (ODD.index(odd) + number) % every, None, every):
             story = Story()
