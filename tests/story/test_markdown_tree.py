@@ -103,7 +103,7 @@ def test_a_link_that_does_not_lead_to_the_web_is_text(source):
 
 
 SIGNS = "[]()!*_`~<>#|-+=:\\ \n0.1"
-STEPS = range(1, 40, 1 if sweeps.full else 3)  # positions of the characters that are changed
+STEPS = range(1, 40, 1 if sweeps.full else 3)  # each step makes another text of control characters
 HOSTILE = [
     "<script>alert(1)</script>\n\n<img src=x onerror=alert(1)>",
     "[a\u202eb](https://e.example/%E2%80%AE%1b) <https://e.example/%E2%80%AE>",
