@@ -1,8 +1,8 @@
 """The lock of a session, which dies with its host: never a process id alone, those come back.
 
 A host holds it alone for its life. Who looks whether a host lives shares it for a moment, so that no host begins while
-a dead one is tidied. Some filesystems have no locks, or not for every process: a socket that answers is a sign of life
-too.
+a dead one is tidied. A socket that answers is a sign of life too, because the file of the lock may have been deleted.
+A filesystem without file locks is refused.
 """
 
 import errno
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shim.bridge import sockets
-from shim.core.reading.typed import NamedTuple
+from shim.core.errors import FrontendError
 
 NAME = "lock"
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -22,39 +22,47 @@ LOOK_SECONDS = 0.005
 TRIES = 10  # to lock a file that is removed and made anew meanwhile
 
 
-class Held(NamedTuple):
-    """A lock that we hold by its descriptor. `sure` is False where the filesystem has no locks."""
+class NoLocksError(FrontendError):
+    """The filesystem of the state folder has no file locks."""
 
-    descriptor: int
-    sure: bool = True
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(
+            f"background sessions need file locks, and the filesystem of {folder} has none: {reason}",
+            hint="set SHIM_STATE to a folder on a filesystem with file locks, such as a local disk",
+        )
 
 
-def take(folder: str) -> Held | None:
-    """The lock for a host of ours; None while another one lives. OSError where the folder cannot be written."""
+def take(folder: str) -> int | None:
+    """Take the lock for a host of ours. Return its descriptor, or None while another host runs.
+
+    Raise NoLocksError if the filesystem has no file locks, and OSError if the folder cannot be written.
+    """
     deadline = time.monotonic() + TAKE_SECONDS
     for _ in range(TRIES):
         descriptor = os.open(os.path.join(folder, NAME), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            while not (locked := _lock(descriptor, fcntl.LOCK_EX)) and locked is not None:
+            while not _lock(descriptor, fcntl.LOCK_EX):
                 if time.monotonic() > deadline:
                     os.close(descriptor)
                     return None
                 time.sleep(LOOK_SECONDS)
-        except BaseException:
+        except BaseException as error:
             os.close(descriptor)
+            if isinstance(error, OSError) and error.errno in NO_LOCKS:
+                raise NoLocksError(os.path.dirname(folder), os.strerror(error.errno)) from None
             raise
         if sockets.answers(folder):
             os.close(descriptor)
             return None
         if _in_place(descriptor, folder):
-            return Held(descriptor, sure=bool(locked))
+            return descriptor
         os.close(descriptor)
     return None
 
 
 @contextmanager
 def dead(folder: str) -> Iterator[bool]:
-    """Whether no host lives; while the context lasts, none begins."""
+    """Whether no host lives; while the context lasts, none begins. OSError if the filesystem has no file locks."""
     try:
         descriptor = os.open(os.path.join(folder, NAME), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -62,21 +70,17 @@ def dead(folder: str) -> Iterator[bool]:
         return
     try:
         shared = _lock(descriptor, fcntl.LOCK_SH)
-        yield shared is not False and not sockets.answers(folder)
+        yield shared and not sockets.answers(folder)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, how: int) -> bool | None:
-    """Whether the lock was had; None where there are no locks."""
+def _lock(descriptor: int, how: int) -> bool:
+    """Return whether the lock was free. OSError if the filesystem has no file locks."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError as error:
-        if error.errno in NO_LOCKS:
-            return None
-        raise
     return True
 
 

@@ -165,6 +165,7 @@ def look_up(session: str, environment: Mapping[str, str]) -> Registered | None:
                 facts = _tidied(folder, read_facts(folder) or facts)
     except OSError:
         dead = not sockets.answers(folder)
+        facts = _end_facts(facts) if dead else facts  # without the lock nothing is written
     return Registered(canonical, folder, not dead, facts)
 
 
@@ -226,11 +227,16 @@ def _tidied(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
     sockets.remove(folder)
     if over(facts):
         return facts
-    died = {"state": "failed", "detail": DIED} if facts["state"] in UNDER_WAY else {}
-    facts = {**facts, "status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **died}
+    facts = _end_facts(facts)
     with suppress(OSError):
         write_facts(folder, facts)
     return facts
+
+
+def _end_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a session whose host is dead."""
+    died = {"state": "failed", "detail": DIED} if facts["state"] in UNDER_WAY else {}
+    return {**facts, "status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **died}
 
 
 def unanswered(facts: Mapping[str, Any]) -> str:
@@ -256,7 +262,8 @@ def tidy(environment: Mapping[str, str], days: float) -> int:
     oldest = time.time() - days * DAY_SECONDS
     for place, (at, one) in enumerate(sorted(ended, key=lambda each: each[0], reverse=True)):
         if at < oldest or place >= ENDED:
-            removed += remove(one)
+            with suppress(lock.NoLocksError):
+                removed += remove(one)
     return removed
 
 
@@ -269,7 +276,10 @@ def _last_change(folder: str) -> float:
 
 
 def remove(one: Registered) -> bool:
-    """Remove all that is kept of a session, also where another process does. False if its host lives, or it stays."""
+    """Remove all that is kept of a session, also where another process does. False if its host lives, or it stays.
+
+    Raise NoLocksError if the filesystem has no file locks.
+    """
     try:
         held = lock.take(one.folder)
     except OSError:
@@ -283,7 +293,7 @@ def remove(one: Registered) -> bool:
             if not os.path.lexists(one.folder):
                 return True
     finally:
-        os.close(held.descriptor)
+        os.close(held)
     return False
 
 

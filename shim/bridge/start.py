@@ -4,7 +4,6 @@ Nobody waits for the host to be up. Its lock is taken and its socket listens bef
 of two starts one wins, and who connects at once only waits for the first answer.
 """
 
-import errno
 import os
 import shutil
 import signal
@@ -16,7 +15,6 @@ from contextlib import suppress
 
 from shim import __version__
 from shim.bridge import lock, registry, sockets
-from shim.bridge.lock import Held
 from shim.bridge.registry import Registered, make_folder
 from shim.channels.stamps import fresh_uuid
 from shim.core.claude.argv.invocation import Invocation
@@ -37,7 +35,6 @@ STDERR_BYTES = 1024 * 1024  # of what former lives said; a life that says more i
 FILES = ("settings", "mcp_config", "system_prompt_file", "append_system_prompt_file", "shim_config")
 # For a host that has said its end to be gone: its agent may take a while to end, and a recording 10 s to be written.
 GOING_SECONDS = 15.0
-SOON_SECONDS = 0.2  # from the name of a socket to its first answer, where another process begins a host just now
 
 _started: list[int] = []  # hosts of ours, which become zombies when they end before us
 
@@ -103,18 +100,17 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         held = _lock(folder)
         if held is None:
             raise LivingError(session)
-        listening = _listen(folder, held)
+        sockets.remove(folder)  # the lock is ours, so the name of another socket is a dead host's
+        listening = sockets.listen(folder)
         facts = _facts(session, folder, wanted)
         registry.write_start(folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]})
         registry.write_facts(folder, facts)
         facts = _start_process(folder, held, listening, environment, facts)
         _started.append(facts["pid"])
     except (OSError, FrontendError) as error:
-        if listening is None and isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            raise LivingError(session) from None  # without locks another start may have been sooner
         if listening is not None:
             sockets.remove(folder)
-        if held is not None and is_new:
+        if is_new and (held is not None or isinstance(error, lock.NoLocksError)):
             shutil.rmtree(folder, ignore_errors=True)  # it never was a session
         if isinstance(error, FrontendError):
             raise
@@ -126,7 +122,7 @@ def start(wanted: Wanted, environment: Mapping[str, str], session: str = "") -> 
         if listening is not None:
             listening.close()
         if held is not None:
-            os.close(held.descriptor)
+            os.close(held)
     return Registered(session, folder, True, facts)
 
 
@@ -244,7 +240,7 @@ def reap() -> None:
         _started.remove(pid)
 
 
-def _lock(folder: str) -> Held | None:
+def _lock(folder: str) -> int | None:
     """The lock for a host of ours; None while another one lives. One that has said its end is waited for: it is listed
     as ended, and is gone in a moment."""
     deadline = time.monotonic() + GOING_SECONDS
@@ -254,24 +250,6 @@ def _lock(folder: str) -> Held | None:
             break
         time.sleep(lock.LOOK_SECONDS)
     return held
-
-
-def _listen(folder: str, held: Held) -> socket.socket:
-    """The socket of a new life. OSError (EADDRINUSE) where another start was sooner.
-
-    The lock is ours, so the name of another socket is a dead host's. Where there are no locks, whoever has the name
-    first has the session, and a name is a dead host's if nobody answers for a while.
-    """
-    if not held.sure:
-        with suppress(OSError):
-            return sockets.listen(folder)
-        found, deadline = sockets.identity(folder), time.monotonic() + SOON_SECONDS
-        while time.monotonic() < deadline and not sockets.answers(folder):
-            time.sleep(lock.LOOK_SECONDS)
-        if sockets.answers(folder) or sockets.identity(folder) != found:
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-    sockets.remove(folder)
-    return sockets.listen(folder)
 
 
 def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
@@ -303,7 +281,7 @@ def _facts(session: str, folder: str, wanted: Wanted) -> dict[str, Any]:
 
 
 def _start_process(
-    folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str], facts: dict[str, Any]
+    folder: str, held: int, listening: socket.socket, environment: Mapping[str, str], facts: dict[str, Any]
 ) -> dict[str, Any]:
     """Start the process of the host, write its pid to the facts, and return the facts.
 
@@ -320,7 +298,7 @@ def _start_process(
     return facts
 
 
-def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
+def _spawn(folder: str, held: int, listening: socket.socket, environment: Mapping[str, str], stdin: int) -> int:
     """Start the host in a session of its own, without our terminal, pipes and signals. Return its pid.
 
     Signals are blocked until the host handles them, because another process may read its pid and stop it at once.
@@ -329,7 +307,7 @@ def _spawn(folder: str, held: Held, listening: socket.socket, environment: Mappi
     from shim.process.spawn import DEFAULT_SIGNALS, keep_own  # not for whoever only reads what stands here
 
     keep_own()
-    log, ours = _stderr(os.path.join(folder, registry.STDERR)), (held.descriptor, listening.fileno())
+    log, ours = _stderr(os.path.join(folder, registry.STDERR)), (held, listening.fileno())
     # In the host they have other numbers, so that ours are never inherited by what another thread starts.
     theirs = [number for number in range(3, 8) if number not in (log, *ours)][:2]
     words = [*command(), folder, *map(str, theirs)]

@@ -12,7 +12,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from itertools import count
 from typing import Any
@@ -26,7 +25,8 @@ from hosting_box import HostingBox
 from shim.bridge import lock, registry, sockets, start
 from shim.bridge.cast_log import CastLog
 from shim.bridge.link import ask_once, connect_blocking
-from shim.bridge.start import LivingError, respawn
+from shim.bridge.lock import NoLocksError
+from shim.bridge.start import respawn
 from shim.core.errors import FrontendError
 from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
@@ -203,34 +203,25 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(hosts
     assert hosts.now(one).facts["state"] == "failed" and registry.remove(hosts.now(one))
 
 
-def test_where_locks_fail_sessions_live_and_end_all_the_same(hosts, chatty, monkeypatch):
+def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(hosts, chatty, monkeypatch):
     def refuse(descriptor, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(fcntl, "flock", refuse)
     one, held = chatty(5)
     with hosts.link(one) as link:
         until_result(link)
-        with pytest.raises(LivingError):
-            hosts.start(session=one.session)
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        assert hosts.now(one).alive
     killed = kill(hosts, one)
-    assert not killed.alive and held.gone()
-    outcomes = []
-
-    def begin():
-        try:
-            outcomes.append(hosts.start(session=one.session, resumes=True))
-        except LivingError:
-            outcomes.append(None)
-
-    threads = [threading.Thread(target=begin) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert any(outcomes) and hosts.now(one).alive
-    with hosts.link(one) as link:
-        until(link, "synced")
+    assert [each.session for each in registry.sessions(hosts.environment)] == [one.session] and held.gone()
+    assert killed.facts["pid"] is None and killed.facts["state"] not in registry.UNDER_WAY
+    with pytest.raises(NoLocksError):
+        respawn(killed, hosts.environment)
+    with pytest.raises(NoLocksError):
+        registry.remove(killed)
+    assert registry.tidy(hosts.environment, days=0) == 0 and os.path.exists(one.folder)
+    monkeypatch.undo()
+    assert registry.remove(killed)
 
 
 JUMPS = """

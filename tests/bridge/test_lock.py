@@ -1,4 +1,4 @@
-"""The lock that dies with its host, and what stands in its place where a filesystem has none."""
+"""The lock that dies with its host, and the refusal of a filesystem that has no locks."""
 
 import errno
 import fcntl
@@ -22,27 +22,19 @@ def dead(folder):
         return found
 
 
-@pytest.fixture
-def lockless(monkeypatch):
-    def refuse(descriptor, how):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-
-
 def test_a_lock_is_held_by_one(folder, monkeypatch):
     monkeypatch.setattr(lock, "TAKE_SECONDS", 0.05)
     assert dead(folder)
     held = lock.take(folder)
-    assert held is not None and held.sure
+    assert held is not None
     assert lock.take(folder) is None and not dead(folder)
-    os.close(held.descriptor)
+    os.close(held)
     assert dead(folder)
 
 
 def test_who_looks_does_not_keep_a_host_from_beginning(folder, monkeypatch):
     monkeypatch.setattr(lock, "TAKE_SECONDS", PATIENCE)
-    os.close(lock.take(folder).descriptor)
+    os.close(lock.take(folder))
     with lock.dead(folder) as first, lock.dead(folder) as second:
         assert first and second
     looking = lock.dead(folder)
@@ -52,7 +44,7 @@ def test_who_looks_does_not_keep_a_host_from_beginning(folder, monkeypatch):
     held = lock.take(folder)
     timer.join()
     assert held is not None
-    os.close(held.descriptor)
+    os.close(held)
 
 
 def test_a_lock_of_a_folder_that_was_removed_meanwhile_is_taken_anew(folder, monkeypatch):
@@ -65,26 +57,33 @@ def test_a_lock_of_a_folder_that_was_removed_meanwhile_is_taken_anew(folder, mon
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
     held = lock.take(folder)
-    assert held is not None and os.path.samestat(os.fstat(held.descriptor), os.stat(os.path.join(folder, lock.NAME)))
-    os.close(held.descriptor)
+    assert held is not None and os.path.samestat(os.fstat(held), os.stat(os.path.join(folder, lock.NAME)))
+    os.close(held)
 
 
-def test_where_there_are_no_locks_a_socket_that_answers_is_the_sign_of_life(folder, lockless):
-    held = lock.take(folder)
-    assert held is not None and not held.sure and dead(folder)
-    with sockets.listen(folder):
-        assert not dead(folder) and lock.take(folder) is None
-    assert dead(folder)
-    os.close(held.descriptor)
+@pytest.mark.parametrize("number", lock.NO_LOCKS, ids=errno.errorcode.get)
+def test_a_filesystem_without_locks_is_refused(folder, monkeypatch, number):
+    def refuse(descriptor, how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(lock.NoLocksError) as refused:
+        lock.take(folder)
+    assert os.path.dirname(folder) in str(refused.value) and os.strerror(number) in str(refused.value)
+    assert "SHIM_STATE" in refused.value.hint
+    with pytest.raises(OSError, match=os.strerror(number)):
+        dead(folder)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_a_socket_that_answers_is_a_sign_of_life_whatever_the_lock_says(folder):
-    """Its host may have had no lock where we have one."""
+    """The file of its lock may have been deleted."""
     with sockets.listen(folder):
         assert not dead(folder) and lock.take(folder) is None
     held = lock.take(folder)
     assert held is not None
-    os.close(held.descriptor)
+    os.close(held)
 
 
 def test_another_fault_of_a_lock_is_an_error(folder, monkeypatch):
@@ -109,4 +108,4 @@ def test_who_has_to_wait_gives_up_in_time(folder, monkeypatch):
     held = lock.take(folder)
     begun = time.monotonic()
     assert lock.take(folder) is None and time.monotonic() - begun >= 0.05
-    os.close(held.descriptor)
+    os.close(held)

@@ -59,7 +59,7 @@ def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment
         one = registry.look_up(SESSION, environment)
         assert one is not None and one.alive and one.facts["state"] == "working"
         assert os.path.lexists(os.path.join(folder, sockets.NAME))
-    os.close(held.descriptor)
+    os.close(held)
 
 
 def test_a_process_id_that_lives_again_is_no_sign_of_life(environment):
@@ -115,7 +115,7 @@ def test_only_what_ended_long_ago_is_tidied_away(environment):
     held = lock.take(registry.folder_of(living, environment))
     assert registry.tidy(environment, days=30) == 1
     assert sorted(one.session for one in registry.sessions(environment)) == [fresh, living]
-    os.close(held.descriptor)
+    os.close(held)
 
 
 def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
@@ -123,7 +123,7 @@ def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
     folder = keep(environment)
     held = lock.take(folder)
     assert not registry.remove(registry.look_up(SESSION, environment))
-    os.close(held.descriptor)
+    os.close(held)
     assert registry.remove(registry.look_up(SESSION, environment)) and not os.path.exists(folder)
 
 
@@ -171,7 +171,7 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(envi
             *((name, False) for name in names[:-4:-1]),
             (names[0], True),
         ]
-    os.close(held.descriptor)
+    os.close(held)
 
 
 def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environment, monkeypatch):
@@ -182,7 +182,7 @@ def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environme
     with sockets.listen(living):
         assert registry.tidy(environment, days=30) == 8
         assert sorted(os.listdir(registry.bridge_directory(environment))) == [names[0], *names[-3:]]
-    os.close(held.descriptor)
+    os.close(held)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
@@ -258,5 +258,5 @@ def test_a_session_that_is_just_starting_is_not_damaged(environment):
     held = lock.take(folder)
     registry.write_start(folder, {"cwd": "/repo"})
     assert registry.sessions(environment) == [] and registry.look_up(SESSION, environment) is None
-    os.close(held.descriptor)
+    os.close(held)
     assert [registry.is_damaged(one.facts) for one in registry.sessions(environment)] == [True]

@@ -15,6 +15,7 @@ from hosting import PATIENCE, until, until_result
 
 from shim.bridge import lock, registry, start
 from shim.bridge.link import HostGoneError, ask_once
+from shim.bridge.lock import NoLocksError
 from shim.bridge.start import LivingError, Wanted, respawn
 from shim.core.errors import FrontendError
 
@@ -34,13 +35,7 @@ def test_without_a_prompt_it_waits_for_one(hosts):
     assert (one.facts["state"], one.facts["needs"]) == ("blocked", "send a prompt to start")
 
 
-@pytest.mark.parametrize("locks", [True, False], ids=["locks", "no-locks"])
-def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch, locks):
-    def refuse(descriptor, how):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    if not locks:
-        monkeypatch.setattr(fcntl, "flock", refuse)
+def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
     monkeypatch.setattr(lock, "TAKE_SECONDS", 0.2)
     take, together, outcomes = lock.take, threading.Barrier(8, timeout=PATIENCE), []
 
@@ -164,13 +159,16 @@ def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
     hosts.start(session=SESSION)
 
 
-def test_a_start_that_was_slower_where_there_are_no_locks_says_so(hosts, monkeypatch):
-    def taken(folder):
-        raise OSError(errno.EADDRINUSE, "Address already in use")
+def test_a_state_folder_without_file_locks_is_refused_and_leaves_no_session(hosts, monkeypatch):
+    def refuse(descriptor, how):
+        raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(start.sockets, "listen", taken)
-    with pytest.raises(LivingError):
-        hosts.start(session=SESSION)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(NoLocksError, match="No locks available") as refused:
+        hosts.start("hi", session=SESSION)
+    assert registry.bridge_directory(hosts.environment) in str(refused.value) and "SHIM_STATE" in refused.value.hint
+    assert registry.sessions(hosts.environment) == []
+    assert os.listdir(registry.bridge_directory(hosts.environment)) == []
 
 
 def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gone(hosts, monkeypatch):
@@ -179,7 +177,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     one = hosts.start(session=SESSION)
     ask_once(one.session, [{"kind": "end"}], hosts.environment)
     held = lock.take(hosts.ended(one).folder)
-    going = threading.Timer(0.2, os.close, (held.descriptor,))
+    going = threading.Timer(0.2, os.close, (held,))
     going.start()
     assert not registry.glance(SESSION, hosts.environment).alive
     assert respawn(one, hosts.environment).facts["generation"] == 2

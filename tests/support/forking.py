@@ -305,7 +305,7 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
         log = start._stderr(os.path.join(folder, registry.STDERR))
         request = Request((folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, module=HOST)
         try:
-            return (fork or server("").fork)(request, [stdin, log, log, held.descriptor, listening.fileno()])
+            return (fork or server("").fork)(request, [stdin, log, log, held, listening.fileno()])
         finally:
             os.close(log)
 

@@ -210,7 +210,7 @@ class Attached:
             return found
         except FrontendError as error:
             self._invocation = invocation  # without a host it is forbidden no less
-            raise _NoHostError(str(error)) from None
+            raise _NoHostError("; ".join(filter(None, (str(error), error.hint)))) from None
 
     def _planned(self, invocation: Invocation) -> tuple[Start, bool]:
         """What the host will start, which is nothing yet, and whether it asks. ShimError as a run would raise it."""

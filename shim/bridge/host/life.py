@@ -70,7 +70,7 @@ class Facts:
 
     @property
     def ours(self) -> bool:
-        """Whether the folder is still that of this life: where there are no locks, two may have begun at once."""
+        """Return whether the folder is still that of this life: it may have been removed, and made again."""
         return sockets.identity(self._folder) == self._place
 
     def end(self, state: str, detail: str | None = None) -> None:

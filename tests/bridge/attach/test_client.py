@@ -509,11 +509,13 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
     one, _ = begun(living, "--permission-mode", "plan")
     stop([one], living.variables)
     living.vendor(["record", str(living.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS)
-    script = QUICKER.replace("    client.start = begin\n", "    raise client.FrontendError('no host')\n")
+    script = QUICKER.replace(
+        "    client.start = begin\n", "    raise client.FrontendError('no host', hint='do this')\n"
+    )
     words = [sys.executable, "-P", "-c", script, "claude", "-p", "one", "--resume", one.session, *STREAM]
     environment = {**living.variables, **BRIDGE}
     done = subprocess.run(words, env=environment, cwd=living.box.cwd, stdin=subprocess.DEVNULL, capture_output=True)
-    assert done.returncode == 0 and b"without the bridge: no host" in done.stderr, done
+    assert done.returncode == 0 and b"without the bridge: no host; do this" in done.stderr, done
     assert "plan" in living.box.record()["arguments"]
 
 

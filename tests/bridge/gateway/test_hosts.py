@@ -338,7 +338,7 @@ def test_a_session_is_read_while_its_host_is_about_to_go(real, living, box):
         with real.stream(f"{path}/events") as stream:
             assert until(stream, "bye")
     finally:
-        os.close(held.descriptor)
+        os.close(held)
 
 
 def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, living, box):
