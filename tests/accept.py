@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
+from drift import RECORDED
 from drifting import recorded_fields
 from flat import check_flat, translate_flat
 from rich_session import markdown_of_everything
@@ -12,8 +13,6 @@ from showing import GOLDENS, goldens
 from support import FIXTURES, ROOT, check_turns, fixture_cases, translate_case
 from wire_names import GOLDEN as WIRE
 from wire_names import describe_wire
-
-from shim.commands.doctor.drift import RECORDED
 
 
 def main() -> int:
@@ -33,7 +32,7 @@ def main() -> int:
             changed += 1
             sys.stdout.write(f"removed  {golden.parent.parent.name}/{golden.parent.name}\n")
     changed += accept(FIXTURES / "exports" / "everything.md", markdown_of_everything())
-    changed += accept(ROOT / "shim" / "vendors" / RECORDED, recorded_fields())
+    changed += accept(RECORDED, recorded_fields())
     changed += accept(WIRE, describe_wire())
     shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in goldens().items()}
     changed += sum(accept(golden, text) for golden, text in shown.items())

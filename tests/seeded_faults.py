@@ -76,7 +76,7 @@ AREAS = {
     "process": "child spawn environment head_and_tail process death",
     "settings": "config find_program environment policy claude_settings files setup transcript threats",
     "exports": "export_any export_atif export_otel export_html trace story",
-    "doctor": "doctor versions drift",
+    "doctor": "doctor versions cli",
     "person": "run answering explain setup",
     "joined": "own_turns frontend narrower client_rules deaf control client",
     "bridge": "hub hub_machine deaf client_rules session",

@@ -69,6 +69,11 @@ def newest_cast(path: str) -> str:
     return max(cast_paths([path]), key=_written) if os.path.isdir(path) else path
 
 
+def list_newest_first(folder: str) -> list[str]:
+    """Return the recordings of a folder, the newest first. CastError if there is none."""
+    return sorted(cast_paths([folder]), key=_written, reverse=True)
+
+
 def _written(path: str) -> float:
     """When a file was written last, in seconds since 1970."""
     try:

@@ -26,8 +26,8 @@ from support import Case, fixture_cases  # noqa: E402
 from torture import Torture  # noqa: E402
 from torture_cases import cases as torture_cases  # noqa: E402
 
-from shim.commands.doctor.recorded_drift import drift_of  # noqa: E402
 from tests.recording.test_replay_again import case_again, torture_again  # noqa: E402
+from tests.version_drift import find_drift  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 
@@ -157,9 +157,8 @@ def test_a_recorded_conversation_is_the_same_to_an_sdk(
         check=False,
     )
     assert checked.returncode == 0, checked.stdout.decode()
-    rows = drift_of([str(casts(tmp_path))]).rows.values()
-    drift = [row for row in rows if row.events or row.fields or row.malformed]
-    assert drift == [], "a version that was tested prints nothing new"
+    news = [drift for drift in find_drift([str(casts(tmp_path))]) if drift.has_news()]
+    assert news == [], "a version that was tested prints nothing new"
 
 
 # -- every fixture and every case of torture, through the drop-in twice ----------------------------------------------

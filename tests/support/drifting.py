@@ -1,12 +1,12 @@
-"""What the fixtures' events have, as `shim/vendors/recorded.json` says it: made by `make accept`."""
+"""What the fixtures' events have, as `tests/golden/recorded.json` says it: made by `make accept`."""
 
 import json
 from collections.abc import Iterable
 from typing import Any
 
+from drift import fields_of, kind_of
 from support import Case, fixture_cases
 
-from shim.commands.doctor.drift import fields_of, kind_of
 from shim.vendors import find
 
 

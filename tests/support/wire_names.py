@@ -15,7 +15,6 @@ from support import ROOT
 from shim.bridge.gateway.tokens import Tokens
 from shim.bridge.start import Wanted
 from shim.commands.doctor.findings import VendorReport
-from shim.commands.doctor.recorded_drift import Drift
 from shim.commands.vendor.lint import Entry, Explained
 from shim.core.bridge.frames import Cursor
 from shim.core.bridge.questions import Outcome
@@ -33,7 +32,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    BrokenPromise, CastFinding, Cursor, Difference, Drift, Entry, Explained, OwnFlags, Outcome, Rewritten, Session,
+    BrokenPromise, CastFinding, Cursor, Difference, Entry, Explained, OwnFlags, Outcome, Rewritten, Session,
     Sheet, Tokens, Unhonoured, VendorReport, VerifiedCast, Wanted,
 )  # fmt: skip
 

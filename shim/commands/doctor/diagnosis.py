@@ -34,15 +34,14 @@ def diagnose(
     names: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
-    drift: Sequence[Mapping[str, object]] = (),
     seconds: float | None = None,
     logins: Mapping[str, str] = {},
 ) -> Diagnosis:
     """Check everything, or the vendors called `names`. FrontendError for an unknown vendor.
 
     A failure is a problem only for these vendors, or without `names` for the one that answers by default; for others it
-    is a warning. `drift` are reports of `recorded_drift`, `seconds` bounds the wait for a program's version, `logins`
-    are the vendors that were not logged in when they last ran, with their words for it.
+    is a warning. `seconds` bounds the wait for a program's version. `logins` are the vendors that were not logged in
+    when they last ran, with their words for it.
     """
     for name in names:
         if name not in VENDORS:
@@ -71,7 +70,7 @@ def diagnose(
     if not names:
         machine += _choice(wanted, reports) if good is not None or wanted else []
         reports = _one_is_enough(wanted, reports)
-    return Diagnosis(machine, reports, [dict(row) for row in drift])
+    return Diagnosis(machine, reports)
 
 
 def _rehearsed(
@@ -225,7 +224,7 @@ def _version(vendor: Vendor, version: str | None, probe: Probe, level: str) -> l
     if place == "unknown":
         return [Finding(NOTE, f"version {version}; its description names no tested versions")]
     if place == "newer":
-        fix = "newer than tested, so it will most likely work; `--casts` shows what is new in its output"
+        fix = "newer than tested, so it will most likely work; `shim show CAST` counts events that were not understood"
         return [Finding(NOTE, f"version {version} is newer than what was tested ({how.tested})", fix)]
     fix = f"if something goes wrong, update it; tested: {newest(how.tested) or how.tested} and below"
     return [Finding(NOTE, f"version {version} is older than what was tested ({how.tested})", fix)]

@@ -44,11 +44,10 @@ class VendorReport(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """A whole diagnosis: the machine and its settings, each vendor, and what is new in the recordings."""
+    """A whole diagnosis: the machine with its settings, and each vendor."""
 
     machine: list[Finding]
     vendors: list[VendorReport]
-    drift: list[dict[str, Any]]
 
     @property
     def works(self) -> bool:
@@ -59,5 +58,4 @@ class Diagnosis(NamedTuple):
             "works": self.works,
             "machine": [finding.report() for finding in self.machine],
             "vendors": [vendor.report() for vendor in self.vendors],
-            "drift": self.drift,
         }

@@ -1,4 +1,4 @@
-"""`shim doctor`: what works, what to fix, and what is new in recordings. The programs are real processes."""
+"""`shim doctor`: what works, and what to fix. The programs are real processes."""
 
 import json
 import os
@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from box import ANSWER, STREAM
+from box import STREAM
 from casting import cast_of, cast_of_case
 from planting import BAD, SEEN, obeyed
 from support import case
 
-from shim.commands.doctor import recorded_drift
+from shim.commands.doctor import recorded_logins
 from shim.process import probe
 from shim.process.install import script
 from shim.vendors import VENDORS, find
@@ -30,7 +30,6 @@ SAYS = {
 def machine(inside, monkeypatch):
     """A PATH of the box's programs alone, with what their scripts need, and a machine that may be slow."""
     monkeypatch.setattr(probe, "PATIENT_SECONDS", 30)
-    monkeypatch.setattr(recorded_drift, "DRIFT_SECONDS", 300.0)
     for name in ("cat", "head", "sleep"):
         (inside.bin / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", str(inside.bin))
@@ -260,19 +259,62 @@ def test_a_login_that_cannot_be_asked_for_is_no_check_that_passed(machine, docto
     assert level == "note" and "it said nothing and ended with exit 7" in text
 
 
-def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(machine, doctor):
+def failed_login(text, first_vendor="pi"):
+    """Return a recording in which pi failed because of a missing login. A list may have another vendor first."""
+    result = {"type": "result", "result": text, "shim": {"vendor": "pi", "cause": "auth"}}
+    line = json.dumps(result, separators=(",", ":")).encode() + b"\n"
+    return cast_of([(0.0, "s", {"child": 1}), (0.1, "O", line)], vendor=first_vendor)
+
+
+def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(machine, doctor, monkeypatch):
     """The program is a stand-in, the recordings are real runs of the drop-in."""
     folder = machine.path / "casts"
+    monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
     environment = machine.environment(SHIM_VENDOR="pi", SHIM_RECORD=f"{folder}/")
     machine.program("pi", "[ $1 = --version ] && echo 1.5.2 && exit; echo 'Error: no API key found' >&2; exit 1\n")
     assert machine.shim("claude", "-p", "hi", *STREAM, environment=environment).cause == "auth"
     (cast,) = folder.iterdir()
     os.utime(cast, ns=(1, 1))
-    level, text = said(doctor("pi", "--casts", str(folder))[1], "it was not logged in when it was last recorded", "pi")
+    level, text = said(doctor("pi")[1], "it was not logged in when it was last recorded", "pi")
     assert level == "warning" and "no API key found" in text and "/login" in text
     good = cast_of_case(case("pi/1.5.2-bash"), vendor_version="1.5.2")
     (folder / "newer.cast").write_bytes(good)
-    assert said(doctor("pi", "--casts", str(folder))[1], "if it is not: ", "pi")[0] == "note"
+    assert said(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
+
+
+@pytest.fixture
+def recordings(machine, monkeypatch):
+    """The folder into which runs are recorded, with a program that does not know its login."""
+    folder = machine.path / "casts"
+    folder.mkdir()
+    monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
+    machine.program("pi", "[ $1 = --version ] && echo 1.5.2; exit 1\n")
+    return folder
+
+
+def write_aged(path, data, age):
+    """Write a recording. The one with the smallest `age` is the newest."""
+    path.write_bytes(data)
+    os.utime(path, (1_000_000_000 - age, 1_000_000_000 - age))
+
+
+def test_recordings_that_cannot_be_read_are_skipped(recordings, doctor):
+    write_aged(recordings / "bad.cast", b"not a recording\n", age=1)
+    write_aged(recordings / "login.cast", failed_login("no key"), age=2)
+    assert "no key" in said(doctor("pi")[1], "it was not logged in", "pi")[1]
+
+
+def test_a_missing_login_of_the_second_vendor_in_a_list_counts_for_that_vendor(recordings, doctor):
+    write_aged(recordings / "list.cast", failed_login("no key", first_vendor="qwen"), age=1)
+    assert "no key" in said(doctor("pi")[1], "it was not logged in", "pi")[1]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_RECORDINGS", 1), ("MAX_READ_BYTES", 1)])
+def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, limit, value):
+    monkeypatch.setattr(recorded_logins, limit, value)
+    write_aged(recordings / "newer.cast", cast_of_case(case("codex/0.169.0-shell")), age=1)
+    write_aged(recordings / "login.cast", failed_login("no key"), age=2)
+    assert said(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
 
 
 # -- settings, state, PATH --------------------------------------------------------------------------------------------
@@ -471,155 +513,14 @@ def test_nothing_that_a_program_says_reaches_the_terminal_as_an_order(machine, s
     (machine.path / "evil").write_text(f"1.2{BAD}.3\n", encoding="utf-8")
     for name, code in (("codex", 0), ("pi", 127)):
         machine.program(name, f"cat {machine.path}/evil; exit {code}\n")
-    cast = machine.path / "evil.cast"
-    events = (json.dumps({"type": f"{BAD}{number}", BAD: 1}).encode() + b"\n" for number in range(3))
-    cast.write_bytes(cast_of([(0.0, "s", {"child": 1}), (0.1, "o", b"".join(events))], vendor="codex",
-                             vendor_version=BAD))  # fmt: skip
-    machine.settings(f'[vendors.codex]\ndriver = "{json.dumps(BAD)[1:-1]}"\n')
-    printed = shim("doctor", "--casts", str(cast))[1].decode()
-    assert obeyed(printed) == []
-    assert any(form in printed for form in SEEN)
-
-
-# -- drift ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def casts(machine):
-    """Writes casts into a folder; its path."""
     folder = machine.path / "casts"
     folder.mkdir()
-
-    def write(**written):
-        for name, data in written.items():
-            (folder / f"{name}.cast").write_bytes(data)
-        return str(folder)
-
-    return write
-
-
-def codex(*events, vendor="codex", version="0.170.0"):
-    """A cast of codex, or of another vendor, that printed these events."""
-    lines = b"".join((one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in events)
-    moments = [(0.0, "s", {"child": 1, "turn": 1}), (0.1, "o", lines), (0.2, "x", {"child": 1, "code": 0})]
-    return cast_of(moments, vendor=vendor, vendor_version=version)
-
-
-NEW = {"type": "thread.archived", "thread_id": "1"}
-RICHER = {"type": "turn.started", "weather": {"sun": 1}}
-
-
-def test_what_is_new_in_recordings_is_counted_for_each_vendor_and_version(doctor, casts):
-    folder = casts(one=codex(NEW, NEW, RICHER), two=codex(NEW), three=codex(RICHER, version=None),
-                   four=cast_of_case(case("pi/1.5.2-bash"), vendor_version="1.5.2"))  # fmt: skip
-    _, report = doctor("--casts", folder)
-    rows = {(row["vendor"], row["version"]): row for row in report["drift"]}
-    new = rows["codex", "0.170.0"]
-    assert (new["casts"], new["events"], new["fields"]) == (2, {"thread.archived": 3}, {"turn.started: weather": 1})
-    assert rows["codex", "unknown"]["events"] == {}
-    assert rows["codex", "unknown"]["fields"] == {"turn.started: weather": 1}
-    assert (rows["pi", "1.5.2"]["events"], rows["pi", "1.5.2"]["fields"]) == ({}, {})
-
-
-def test_each_child_of_a_recording_counts_for_its_own_vendor(doctor, casts):
-    """Where the first of a list could not answer, the next one did."""
-    lines = (json.dumps(NEW) + "\n").encode()
-    children = [({"child": 1}, 1), ({"child": 2, "vendor": "codex"}, 2), ({"child": 3, "vendor": "codex"}, 1)]
-    moments = [moment for fact, count in children for moment in ((0.1, "s", fact), (0.2, "o", lines * count))]
-    _, report = doctor("--casts", casts(one=cast_of(moments, vendor="pi", vendor_version="1.5.2")))
-    rows = {(row["vendor"], row["version"]): (row["casts"], row["events"]) for row in report["drift"]}
-    assert rows == {("pi", "1.5.2"): (1, {"thread.archived": 1}), ("codex", "unknown"): (1, {"thread.archived": 3})}
-
-
-def test_every_turn_of_a_conversation_is_looked_through(doctor, casts):
-    init = {"type": "system", "subtype": "init", "session_id": "x", "qwen_code_version": "0.99.0"}
-    turn = [init, {"type": "whim"}, {"type": "result", "subtype": "success", "is_error": False, "result": "x"}]
-    (row,) = doctor("--casts", casts(one=codex(*turn, *turn, *turn, vendor="qwen", version=None)))[1]["drift"]
-    assert (row["version"], row["events"]) == ("0.99.0", {"whim": 3})
-
-
-def test_drift_is_said_to_a_person_and_is_no_failure(machine, shim, casts):
-    machine.program("codex", "echo codex-cli 0.170.0\n")
-    folder = casts(one=codex(NEW, RICHER, *({"type": f"kind{number}"} for number in range(20))))
-    status, printed, _ = shim("doctor", "codex", "--casts", folder)
-    text = printed.decode()
-    assert status == 0
-    assert "in 1 recording of version 0.170.0: events that are not translated: thread.archived (1), kind0 (1)" in text
-    assert "and 15 more" in text and "new fields: turn.started: weather (1)" in text
-    assert "shim cast fixture" in text
-    assert (
-        "nothing is new" in shim("doctor", "codex", "--casts", casts(one=codex({"type": "turn.started"})))[1].decode()
-    )
-
-
-def test_events_that_their_handlers_cannot_read_are_drift(doctor, casts):
-    broken = cast_of([(0.0, "s", {"child": 1}), (0.1, "o", b'{"type":"assistant","message":"no object"}\n')],
-                     vendor="qwen", vendor_version="0.99.0")  # fmt: skip
-    _, report = doctor("--casts", casts(one=broken))
-    (row,) = report["drift"]
-    assert row["malformed"] == 1
-
-
-def test_the_folder_of_recordings_is_looked_through_where_none_is_named(machine, doctor, casts):
-    machine.settings(f'record = "{casts(one=codex(NEW))}/"\n')
-    assert doctor()[1]["drift"][0]["events"] == {"thread.archived": 1}
-    assert doctor("pi")[1]["drift"] == []
-
-
-def test_without_recordings_there_is_no_drift(doctor):
-    assert doctor()[1]["drift"] == []
-
-
-def test_a_folder_that_is_named_and_has_none_is_a_mistake(machine, shim):
-    status, _, complaint = shim("doctor", "--casts", str(machine.cwd))
-    assert status == 1 and "has no casts" in complaint
-
-
-def test_what_cannot_be_read_is_passed_over_and_said(machine, shim, casts):
-    machine.program("codex", "echo codex-cli 0.170.0\n")
-    folder = casts(good=codex(NEW), bad=b"no cast\n", torn=codex(NEW)[:400], nobody=codex(NEW, vendor="nobody-here"),
-                   real=codex(NEW, vendor="claude"))  # fmt: skip
-    status, printed, _ = shim("doctor", "codex", "--casts", folder)
-    assert status == 0
-    assert "thread.archived" in printed.decode()
-    assert "not read: 1 recording: " in printed.decode() and "this is no cast" in printed.decode()
-
-
-def test_a_users_own_vendor_is_looked_through_for_what_nobody_translates(machine, doctor, casts):
-    folder = machine.config.parent / "vendors"
-    folder.mkdir(parents=True)
-    rule = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\n'
-    (folder / "parrot.toml").write_text(f'schema = 1\nid = "parrot"\n[launch]\ncommand = ["parrot"]\n{rule}')
-    said_so = {"type": "say", "words": "x", "loud": True}, {"type": "sing"}
-    (row,) = doctor("--casts", casts(one=codex(*said_so, vendor="parrot", version="1.0")))[1]["drift"]
-    assert (row["vendor"], row["events"], row["fields"]) == ("parrot", {"sing": 1}, {})
-
-
-@pytest.mark.parametrize(
-    ("limit", "value", "why"),
-    [("CASTS", 2, "the newest 2 are read"), ("DRIFT_BYTES", 1, "MB are read"), ("DRIFT_SECONDS", -1.0, "s is read")],
-)
-def test_there_is_an_end_to_looking(machine, shim, casts, monkeypatch, limit, value, why):
-    monkeypatch.setattr(recorded_drift, limit, value)
-    folder = casts(**{f"cast{number}": codex(NEW) for number in range(5)})
-    status, printed, _ = shim("doctor", "demo", "--casts", folder)
-    assert status == 0 and why in printed.decode()
-
-
-def test_what_is_new_without_end_is_bounded(machine, doctor, casts, monkeypatch):
-    monkeypatch.setattr(recorded_drift, "ROWS", 3)
-    monkeypatch.setattr(recorded_drift, "NEWS", 10)
-    many = codex(*({"type": "turn.started", f"new{number}": 1} for number in range(50)), version="0")
-    folder = casts(many=many, **{f"cast{number}": codex(NEW, version=f"9.{number}") for number in range(10)})
-    rows = doctor("--casts", folder)[1]["drift"]
-    assert len(rows) <= 4
-    assert max(len(row["fields"]) for row in rows) <= 11
-
-
-def test_no_long_line_and_no_answer_of_a_turn_is_needed(doctor, casts):
-    large = {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "x" * 3_000_000, "new": 1}}
-    (row,) = doctor("--casts", casts(one=codex(large, NEW, ANSWER.encode().strip())))[1]["drift"]
-    assert row["events"].get("thread.archived") == 1
+    (folder / "evil.cast").write_bytes(failed_login(BAD))
+    monkeypatch.setenv("SHIM_RECORD", f"{folder}/")
+    machine.settings(f'[vendors.codex]\ndriver = "{json.dumps(BAD)[1:-1]}"\n')
+    printed = shim("doctor")[1].decode()
+    assert obeyed(printed) == []
+    assert any(form in printed for form in SEEN)
 
 
 # -- bytecode ---------------------------------------------------------------------------------------------------------

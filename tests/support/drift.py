@@ -1,22 +1,23 @@
 """Drift: what a vendor prints today that neither its rules or handlers nor the recordings it was tested with know.
 
 Events that nobody translates are counted by the account of every turn. This is about the rest: kinds of events and
-fields that are new. A field is known if the tested recordings have it in events of its kind (`vendors/recorded.json`,
-made from the fixtures), or if the vendor's rules name it, or the list of what its handlers read
-(`vendors/handled.json`). What lies inside of something new is not told again.
+fields that are new. A field is known if the tested recordings have it in events of its kind (RECORDED, which `make
+accept` makes from the fixtures), or if the vendor's rules name it, or the list of what its handlers read (HANDLED).
+What lies inside of something new is not told again.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Set
-from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
+from support import ROOT
 
 from shim.core.vendor.translator import Translator
 
-RECORDED = "recorded.json"  # what the fixtures have, made from them
-HANDLED = "handled.json"  # the words that handlers in Python read, written by hand
+RECORDED = ROOT / "tests" / "golden" / "recorded.json"  # what the fixtures have, made from them
+HANDLED = ROOT / "tests" / "support" / "handled.json"  # the words that handlers in Python read, written by hand
 DEPTH = 3  # of fields inside each other; below that, they are a tool's or a provider's rather than the stream's
 ITEMS = 50  # of a list that are looked at; a line may hold a whole conversation
 FIELDS = 1000  # of one event; the richest recorded one has 90
@@ -96,17 +97,17 @@ def new_in(event: Mapping[str, Any], known: Known, words: Set[str]) -> list[str]
     return news
 
 
-def recorded() -> dict[str, dict[str, frozenset[str]]]:
-    """Vendor → kind of event → the fields of it in the recordings that it was tested with."""
+def load_recorded_fields() -> dict[str, dict[str, frozenset[str]]]:
+    """Return vendor → kind of event → the fields of it in the recordings that it was tested with."""
     return {
         vendor: {kind: frozenset(paths.split()) for kind, paths in kinds.items()}
-        for vendor, kinds in _table(RECORDED).items()
+        for vendor, kinds in load_table(RECORDED).items()
     }
 
 
 def words_of(name: str, translator: type[Translator]) -> frozenset[str]:
     """Every word that the rules of a profile name, or the handlers of a module: types of events and fields."""
-    words = set(_table(HANDLED).get(name, "").split())
+    words = set(load_table(HANDLED).get(name, "").split())
     _of_rules(getattr(translator, "described", None), words)
     return frozenset(words)
 
@@ -124,8 +125,7 @@ def _of_rules(value: Any, words: set[str]) -> None:
             _of_rules(one, words)
 
 
-def _table(name: str) -> dict[str, Any]:
-    """A table that ships with the vendors."""
-    package: Any = import_module("shim.vendors")
-    table: dict[str, Any] = orjson.loads(package.__spec__.loader.get_data(f"{package.__path__[0]}/{name}"))
+def load_table(path: Path) -> dict[str, Any]:
+    """Return one of the two tables, whose keys are vendors."""
+    table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return table

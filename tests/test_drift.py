@@ -3,12 +3,12 @@
 import json
 from collections import Counter
 
+from drift import DEPTH, FIELDS, RECORDED, fields_of, kind_of, load_recorded_fields, new_in, words_of
 from drifting import fields_in, real_cases, recorded_fields
 from profiling import profiled
-from support import ROOT, fixture_cases
+from support import fixture_cases
 from sweeps import each
 
-from shim.commands.doctor.drift import DEPTH, FIELDS, RECORDED, fields_of, kind_of, new_in, recorded, words_of
 from shim.vendors import VENDORS, find
 
 NAMES = sorted(set(VENDORS) - {"claude", "demo"})
@@ -17,7 +17,7 @@ NAMES = sorted(set(VENDORS) - {"claude", "demo"})
 def news_of(vendor, *events, known=None):
     """What is new in events, with its counts."""
     found = Counter()
-    known = recorded()[vendor] if known is None else known
+    known = load_recorded_fields()[vendor] if known is None else known
     words = words_of(vendor, find(vendor).translator)
     for event in events:
         found.update(new_in(event, known, words))
@@ -33,7 +33,7 @@ def paths(event):
 
 def test_the_table_is_what_the_fixtures_have():
     """A fixture that has more: `make accept`, and read what became known."""
-    assert (ROOT / "shim" / "vendors" / RECORDED).read_bytes() == recorded_fields()
+    assert RECORDED.read_bytes() == recorded_fields()
 
 
 @each("vendor", NAMES)
@@ -43,7 +43,7 @@ def test_nothing_is_new_in_what_was_tested(vendor):
 
 
 def test_every_bundled_vendor_that_translates_is_in_the_table():
-    assert set(recorded()) == set(NAMES)
+    assert set(load_recorded_fields()) == set(NAMES)
 
 
 # -- what is new ------------------------------------------------------------------------------------------------------
@@ -165,5 +165,5 @@ def test_what_only_documents_show_is_known_by_the_rules(tmp_path):
 
 
 def test_the_table_is_json_that_a_person_can_read():
-    table = json.loads((ROOT / "shim" / "vendors" / RECORDED).read_text(encoding="utf-8"))
+    table = json.loads(RECORDED.read_text(encoding="utf-8"))
     assert "thread_id" in table["codex"]["thread.started"].split()

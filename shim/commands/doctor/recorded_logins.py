@@ -1,0 +1,68 @@
+"""Missing logins in the user's own recordings."""
+
+from collections.abc import Mapping
+
+import orjson
+
+from shim.core.errors import ShimError
+from shim.core.reading.account import SAMPLE_CHARACTERS, printable
+from shim.recording.folders import list_newest_first, usual_folder
+from shim.story.reading import Cast
+
+# A login is only in question for vendors that were used lately, and a person waits for the diagnosis.
+MAX_RECORDINGS = 200  # the newest ones
+MAX_READ_BYTES = 64 * 1024 * 1024  # of all recordings together
+AUTH = b'"cause":"auth"'  # in a result that we wrote
+
+
+def find_missing_logins(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the vendors whose newest recording failed because of a missing login, with their own message.
+
+    Recordings that cannot be read are skipped. Without recordings the result is empty.
+    """
+    try:
+        paths = list_newest_first(usual_folder(environment))
+    except ShimError:  # nothing is recorded, or the settings have a mistake, which the diagnosis reports
+        return {}
+    latest: dict[str, str] = {}  # vendor → its message, "" if the newest recording has no missing login
+    bytes_left = MAX_READ_BYTES
+    for path in paths[:MAX_RECORDINGS]:
+        if bytes_left <= 0:
+            break
+        try:
+            vendor, message, bytes_read = _read_recording(path, bytes_left)
+        except (ShimError, OSError):
+            continue
+        bytes_left -= bytes_read
+        latest.setdefault(vendor, message)
+    return {vendor: message for vendor, message in latest.items() if message}
+
+
+def _read_recording(path: str, max_bytes: int) -> tuple[str, str, int]:
+    """Return the vendor, the message of its last missing login ("" if there is none), and the bytes that were read."""
+    cast = Cast(path)
+    vendor, message, bytes_read = cast.header.vendor, "", 0
+    try:
+        for record in cast.records():
+            bytes_read += len(record.data)
+            if record.letter == "O" and AUTH in record.data:
+                vendor, message = _parse_refusal(record.data) or (vendor, message)
+            if bytes_read >= max_bytes:
+                break
+    finally:
+        cast.close()
+    return vendor, message, bytes_read
+
+
+def _parse_refusal(line: bytes) -> tuple[str, str] | None:
+    """Return the vendor and its message from a result whose cause is `auth`, or None for any other line."""
+    try:
+        result = orjson.loads(line)
+        shim = result["shim"]
+        text = result.get("result") or result["errors"][0]
+        if shim["cause"] != "auth":
+            return None
+        last_line = str(text).strip().rpartition("\n")[2]  # the lines before it are ours
+        return str(shim["vendor"]), printable(last_line)[:SAMPLE_CHARACTERS]
+    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,177 @@
+"""Print what recordings have that is new to us: events and fields that a vendor prints today and that nobody knows.
+
+    python tests/version_drift.py CAST ...
+
+Each CAST is a recording, or a folder of them. Run it over recordings of a version that is newer than the tested ones,
+before `tested` of the vendor is raised. Exit 1 if something is new, or if a recording cannot be read.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
+
+from drift import Known, load_recorded_fields, new_in, words_of
+
+from shim.conversation.drivers.open_translation import open_translation
+from shim.core.cast.records import Header
+from shim.core.errors import ShimError
+from shim.core.reading.account import printable
+from shim.core.reading.lines import LineSplitter
+from shim.recording.folders import cast_paths
+from shim.story.reading import Cast, objects
+from shim.vendors import find
+
+MAX_LINE_BYTES = 1024 * 1024  # the fields of a longer line are not read; such a line is mostly one text
+MALFORMED = "malformed_event"  # a repair of the translation: an event lacks what its handler needs
+
+
+@dataclass
+class Drift:
+    """What is new in the recordings of one version of a vendor."""
+
+    vendor: str
+    version: str
+    recordings: set[str] = field(default_factory=set)  # their paths
+    events: Counter[str] = field(default_factory=Counter)  # events that are not translated
+    fields: Counter[str] = field(default_factory=Counter)  # fields that neither rules, handlers nor fixtures have
+    malformed: int = 0  # events without what their handler needs
+
+    def has_news(self) -> bool:
+        """Return whether anything is new."""
+        return bool(self.events or self.fields or self.malformed)
+
+    def describe(self) -> Iterator[str]:
+        """Yield the lines of a report for a person."""
+        yield f"{self.vendor} {self.version}, recordings: {len(self.recordings)}"
+        for title, counts in (("events that are not translated", self.events), ("new fields", self.fields)):
+            if counts:
+                names = ", ".join(f"{name} ({count})" for name, count in counts.items())
+                yield f"  {title}: {names}"
+        if self.malformed:
+            yield f"  events without what their handler needs: {self.malformed}"
+        if not self.has_news():
+            yield "  nothing is new"
+
+
+class ChildReader:
+    """Translates the output of one child for its diagnostics, and searches each event for new fields."""
+
+    def __init__(self, vendor: str, version: str | None, known: Known | None, words: frozenset[str]) -> None:
+        """Start to read. `known` is None for a vendor without fixtures, whose fields are not searched."""
+        self.vendor = vendor
+        self._version = version
+        self._known = known
+        self._words = words
+        self._translation = open_translation(vendor, terminator="none", stable=True)
+        self._lines = LineSplitter(MAX_LINE_BYTES)
+        self._news: Counter[str] = Counter()
+
+    @property
+    def version(self) -> str:
+        """The version in the header of the recording, or else in the stream of the child."""
+        version = self._version or self._translation.turn.facts.get("vendor_version")
+        return version if isinstance(version, str) and version else "unknown"
+
+    def feed(self, data: bytes) -> None:
+        """Read a piece of the child's stdout."""
+        self._translation.feed(data)
+        if self._known is None:
+            return
+        for event in objects(b"\n".join(self._lines.feed(data))):
+            self._news.update(new_in(event, self._known, self._words))
+
+    def add_to(self, drift: Drift) -> None:
+        """Add what was new to the drift of the version. A field of an untranslated event is not added again."""
+        account = self._translation.account
+        drift.malformed += account.repairs.get(MALFORMED, 0)
+        drift.events.update(account.unknown)
+        for name, count in self._news.items():
+            kind, colon, _ = name.partition(": ")
+            if kind not in account.unknown and kind.partition("/")[0] not in account.unknown:
+                (drift.fields if colon else drift.events)[name] += count
+
+
+class DriftReport:
+    """The drift of many recordings, for each version of each vendor."""
+
+    def __init__(self) -> None:
+        self.drifts: dict[tuple[str, str], Drift] = {}
+        self._recorded = load_recorded_fields()
+
+    def add(self, path: str) -> None:
+        """Read one recording. CastError if it cannot be read or is not a recording."""
+        cast = Cast(path)
+        child: ChildReader | None = None
+        try:
+            for record in cast.records():
+                if record.letter == "s":
+                    self._close(child, path)
+                    child = self._open(cast.header, record.fact.get("vendor"))
+                elif record.letter == "o" and child is not None:
+                    child.feed(record.data)
+        finally:
+            cast.close()
+            self._close(child, path)
+
+    def _open(self, header: Header, child_vendor: object) -> ChildReader | None:
+        """Return a reader for a child, or None if its vendor is unknown or its lines are passed unchanged.
+
+        `child_vendor` is set if an earlier vendor of a list could not answer and this child is of the next one.
+        """
+        name, version = header.vendor, header.vendor_version
+        if isinstance(child_vendor, str):
+            name, version = child_vendor, None
+        try:
+            vendor = find(name)
+        except ShimError:
+            return None
+        if vendor.passthrough or vendor.program.bundled:
+            return None
+        return ChildReader(name, version, self._recorded.get(name), words_of(name, vendor.translator))
+
+    def _close(self, child: ChildReader | None, path: str) -> None:
+        if child is None:
+            return
+        key = (child.vendor, child.version)
+        drift = self.drifts.setdefault(key, Drift(*key))
+        drift.recordings.add(path)
+        child.add_to(drift)
+
+
+def find_drift(paths: Iterable[str]) -> list[Drift]:
+    """Return the drift of recordings, given as files and folders. CastError if one cannot be read."""
+    report = DriftReport()
+    for path in cast_paths(paths):
+        report.add(path)
+    return list(report.drifts.values())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the drift of the recordings that are named. A recording that cannot be read is reported and skipped."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("casts", nargs="+", metavar="CAST", help="recordings, or folders of them")
+    report = DriftReport()
+    failed = False
+    try:
+        paths = list(cast_paths(parser.parse_args(arguments).casts))
+    except ShimError as error:
+        parser.error(str(error))
+    for path in paths:
+        try:
+            report.add(path)
+        except (ShimError, OSError) as error:
+            failed = True
+            sys.stderr.write(printable(str(error)) + "\n")
+    for drift in report.drifts.values():
+        for line in drift.describe():
+            sys.stdout.write(printable(line) + "\n")
+    return int(failed or any(drift.has_news() for drift in report.drifts.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
