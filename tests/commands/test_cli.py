@@ -11,6 +11,7 @@ from support import FIXTURES, STABLE_SESSION, check_turns, parse
 
 from shim import __version__
 from shim.commands.cli import app
+from shim.commands.help import removed
 from shim.vendors import VENDORS
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
@@ -37,6 +38,32 @@ def test_a_wrong_call_is_exit_2_and_no_traceback(shim, words):
     status, said, complaint = shim(*words)
     assert (status, said) == (2, b"")
     assert "Usage" in complaint and "Traceback" not in complaint
+
+
+@pytest.mark.parametrize("words", [("--casts", "x"), ("--casts=x",), ("qwen", "--json", "--casts", "x")])
+def test_a_removed_option_names_its_successor(shim, words):
+    status, printed, complaint = shim("doctor", *words)
+    assert (status, printed) == (2, b"")
+    assert "Error: `--casts` was removed: " in complaint
+    assert "\nhint: `shim show CAST` counts the events" in complaint
+
+
+def test_a_removed_command_names_its_successor(shim, monkeypatch):
+    monkeypatch.setattr(removed, "REMOVED", {"shim cast view": removed.Removed("it was removed", "use `shim show`")})
+    status, printed, complaint = shim("cast", "view", "x.cast")
+    assert (status, printed) == (2, b"")
+    assert "Error: it was removed\nhint: use `shim show`\n" in complaint
+
+
+def test_a_removed_option_after_two_dashes_is_an_argument(shim):
+    _, _, complaint = shim("doctor", "--", "--casts")
+    assert "unknown vendor" in complaint
+
+
+def test_no_removed_option_or_command_exists(shim):
+    for line, _ in removed.REMOVED.items():
+        *command, last = line.split()[1:]
+        assert last not in re.split(r"[\s,]+", shim(*command, "--help")[1].decode())
 
 
 @pytest.mark.parametrize("words", [("vendors",), ("bridge", "list"), ("sessions",), ("help", "bridge")])

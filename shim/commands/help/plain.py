@@ -5,6 +5,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from shim.commands.help.removed import refuse_removed, refuse_removed_option
+
 # Typer from 0.29 on writes {prompt} for what has to be given, and `prompt <str>`, `--wait <float range>` in lists.
 _NAMED = re.compile(r"\{(\w+)\}|\[(\w+)\](?=\.\.\.| |$)", re.MULTILINE)
 _KIND = re.compile(r" <(?:list\[)?(?:str|int|float)(?: range)?\]?>")
@@ -35,6 +37,11 @@ def _plain_row(line: str) -> str:
 class PlainCommand(TyperCommand):
     """A command with plain help."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. A removed option is a usage error that names its successor."""
+        refuse_removed_option(ctx, args)
+        return super().parse_args(ctx, args)
+
     def get_usage(self, ctx: Any) -> str:
         """Its usage line."""
         return plain_usage(super().get_usage(ctx))
@@ -46,6 +53,11 @@ class PlainCommand(TyperCommand):
 
 class PlainGroup(TyperGroup):
     """A group of commands with plain help."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name. A removed command is a usage error that names its successor."""
+        refuse_removed(ctx, cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def get_usage(self, ctx: Any) -> str:
         """Its usage line."""

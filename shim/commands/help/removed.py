@@ -1,0 +1,35 @@
+"""Commands and options that were removed, and what to use now."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Removed(NamedTuple):
+    """Two texts for a person who types a removed command or option."""
+
+    text: str  # one sentence: what was removed
+    hint: str  # what to use now
+
+
+# The keys are typed command lines: `shim COMMAND` for a command, `shim COMMAND --option` for an option.
+REMOVED: Mapping[str, Removed] = {
+    "shim doctor --casts": Removed(
+        "`--casts` was removed: `shim doctor` does not search recordings for new events and fields any more",
+        "`shim show CAST` counts the events of a recording that were not understood",
+    ),
+}
+
+
+def refuse_removed_option(context: Any, args: Sequence[str]) -> None:
+    """Raise a usage error if the arguments of a command have a removed option."""
+    for arg in args:
+        if arg == "--":
+            return
+        refuse_removed(context, arg.partition("=")[0])
+
+
+def refuse_removed(context: Any, name: str) -> None:
+    """Raise a usage error if `name`, typed after the command of the context, was removed."""
+    removed = REMOVED.get(f"{context.command_path} {name}")
+    if removed is not None and not context.resilient_parsing:  # a shell's completion reports no errors
+        context.fail(f"{removed.text}\nhint: {removed.hint}")
