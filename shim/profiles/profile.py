@@ -23,8 +23,7 @@ REASON_CHARACTERS = 2000  # as `ending` has of a stderr
 
 # What a translator has of its profile's `Stream`, under the same names.
 OF_THE_STREAM = (
-    *("described", "rules", "reports", "untyped", "ok_exits", "synthesizes", "causes", "noise", "usage_means"),
-    "counts_replies",
+    *("rules", "reports", "untyped", "ok_exits", "synthesizes", "causes", "noise", "usage_means", "counts_replies"),
 )
 
 Handler = Callable[[Event], None]
@@ -40,7 +39,6 @@ class ProfileTranslator(Engine):
     causes: ClassVar[Mapping[int, Any]] = {}  # exit code → Cause
     stderr_rules: ClassVar[tuple[StderrRule, ...]] = ()
     protocol: ClassVar[list[Callable[[], type[Translator]]]] = []  # who reads a program that speaks JSON-RPC
-    described: ClassVar[Any] = ()  # the rules as they were written, for who asks what they name
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)

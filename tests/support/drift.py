@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from support import ROOT
 
 from shim.core.vendor.translator import Translator
+from shim.profiles.profile import ProfileTranslator
 
 RECORDED = ROOT / "tests" / "golden" / "recorded.json"  # what the fixtures have, made from them
 HANDLED = ROOT / "tests" / "support" / "handled.json"  # the words that handlers in Python read, written by hand
@@ -108,8 +109,15 @@ def load_recorded_fields() -> dict[str, dict[str, frozenset[str]]]:
 def words_of(name: str, translator: type[Translator]) -> frozenset[str]:
     """Every word that the rules of a profile name, or the handlers of a module: types of events and fields."""
     words = set(load_table(HANDLED).get(name, "").split())
-    _of_rules(getattr(translator, "described", None), words)
+    _of_rules(list_rules(translator), words)
     return frozenset(words)
+
+
+def list_rules(translator: type[Translator]) -> list[Any]:
+    """Return the rules of a profile as they were written, or an empty list for a translator in Python."""
+    if not issubclass(translator, ProfileTranslator):
+        return []
+    return [rule.spot.value for rule in translator.rules]
 
 
 def _of_rules(value: Any, words: set[str]) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from drift import fields_of, kind_of
+from drift import fields_of, kind_of, list_rules
 from support import Case, fixture_cases
 
 from shim.vendors import find
@@ -32,7 +32,7 @@ def fields_in(cases: Iterable[Case]) -> dict[str, set[str]]:
 def _reader(name: str) -> Any:
     """What reads a vendor's events: the rules of a profile, or a class."""
     translator = find(name).translator
-    return getattr(translator, "described", None) or translator
+    return list_rules(translator) or translator
 
 
 def recorded_fields() -> bytes:

@@ -35,7 +35,6 @@ class Stream:
     """A checked `[stream]`, `[[event]]`, `[[report]]`, `[[stderr]]` and `[exit_codes]`.
 
     told            what holds for all rules
-    described       the rules as they were written, for who asks what they name
     rules, reports  those of events, and those of the file that the program wrote about its run
     untyped         some events are told from others without their `type`
     ok_exits        exit codes behind which a whole answer is a success, where `synthesizes` makes that one
@@ -54,7 +53,6 @@ class Stream:
         own, events, codes = spot.at("stream"), spot.at("event").items(RULES), spot.at("exit_codes")
         own.table(STREAM_KEYS)
         self.told = Told(spot, tools)
-        self.described: Any = spot.value.get("event")
         self.rules = Rules(events, self.told, trace)
         if not spot.source.bundled:
             self.rules.check()
