@@ -10,7 +10,9 @@ from importlib import import_module
 from types import ModuleType
 
 from shim import __version__, vendors
+from shim.channels.raw_output import tell
 from shim.core.errors import FrontendError
+from shim.core.reading.account import printable
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.core.vendor.vendor import Vendor
 from shim.profiles.check.toml_errors import Source
@@ -27,8 +29,41 @@ CACHE_BYTES = 4 * PROFILE_BYTES  # of a table as JSON, where a character may tak
 
 
 def vendor(name: str, place: str, environment: Mapping[str, str], trace: "Trace | None" = None) -> Vendor:
-    """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its file."""
-    return files.vendor(name, place, lambda one: _file(one, environment), vendors.PROFILES, trace)
+    """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its file.
+
+    Warn on stderr of keys of a user's profile that no bundled profile uses.
+    """
+    read: dict[str, File] = {}
+
+    def read_profile(path: str) -> File:
+        read[path] = _file(path, environment)
+        return read[path]
+
+    described = files.vendor(name, place, read_profile, vendors.PROFILES, trace)
+    if not read[place].source.bundled:
+        _warn_of_unused_keys(read[place])
+    return described
+
+
+_warned: set[tuple[str, str]] = set()  # path of a profile, name of a key
+
+
+def _warn_of_unused_keys(file: File) -> None:
+    """Write one line to stderr for each key, once in the life of this process."""
+    from shim.profiles.check.unused_keys import list_warnings
+
+    for name, warning in list_warnings(file.table, file.source).items():
+        if (file.source.path, name) not in _warned:
+            _warned.add((file.source.path, name))
+            tell(printable(f"{warning}\n"))
+
+
+def list_unused_keys(place: str, environment: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each key of the profile at `place` that no bundled profile uses."""
+    from shim.profiles.check.unused_keys import list_warnings
+
+    file = _file(place, environment)
+    return [] if file.source.bundled else list(list_warnings(file.table, file.source).values())
 
 
 _bundled: dict[str, File] = {}  # file name → bundled profile; empty until `load_bundled` is called

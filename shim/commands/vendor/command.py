@@ -16,6 +16,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.account import counted
 from shim.core.reading.ids import vendor_name
 from shim.core.vendor.vendor import Vendor
+from shim.state.profile_files import list_unused_keys
 from shim.state.profile_files import vendor as load
 from shim.story.terminal.console import AsJson, print_json, say
 
@@ -52,13 +53,13 @@ def check(
 
     Example: shim vendor check ./vendors/parrot.toml run1.ndjson run2.ndjson --explain
     """
-    vendor, tracer = _traced(name)
+    vendor, tracer, remarks = _traced(name)
     _readable(files)
     rows: list[Explained] = []
     told = None
     if explain:
         told = rows.append if as_json else _explain
-    checker = Checker(vendor, tracer, told)
+    checker = Checker(vendor, tracer, told, remarks)
     read_captured(files, checker)
     report = checker.report()
     if as_json:
@@ -113,8 +114,8 @@ def draft(
     say(f"then: shim vendor check {output} {' '.join(files[:3])}{' …' if len(files) > 3 else ''}")
 
 
-def _traced(name: str) -> tuple[Vendor, Tracer | None]:
-    """A vendor by name or by the path of its profile; with its rules traced where it has some."""
+def _traced(name: str) -> tuple[Vendor, Tracer | None, list[str]]:
+    """A vendor by name or by the path of its profile; with its rules traced where it has some, and remarks on keys."""
     place = vendors.VENDORS.get(name, "")
     if name.endswith(vendors.PROFILE):
         place = os.path.abspath(name)
@@ -124,9 +125,9 @@ def _traced(name: str) -> tuple[Vendor, Tracer | None]:
                 f"{place} cannot be a profile: its name may have lower-case letters, digits and dashes only"
             )
     if not place.endswith(vendors.PROFILE):
-        return vendors.find(name, flat=True), None
+        return vendors.find(name, flat=True), None, []
     tracer = Tracer()
-    return load(name, place, os.environ, tracer), tracer
+    return load(name, place, os.environ, tracer), tracer, list_unused_keys(place, os.environ)
 
 
 def _readable(files: list[str]) -> None:

@@ -120,17 +120,23 @@ class Checker:
     """Runs a vendor over the output of one child after another: `begin`, `feed` …, `end`; then `report`.
 
     `tracer` has the rules of a vendor that is a profile; of a module it is None, and what rules would say is left out.
-    `explain` is told of every line.
+    `explain` is told of every line. `remarks` are notes about the profile itself.
     """
 
     def __init__(
-        self, vendor: Vendor, tracer: Tracer | None, explain: Callable[[Explained], None] | None = None
+        self,
+        vendor: Vendor,
+        tracer: Tracer | None,
+        explain: Callable[[Explained], None] | None = None,
+        remarks: Iterable[str] = (),
     ) -> None:
         self._vendor = vendor
         self._tracer = tracer
         self._explain = explain
         self._found = _Counter()
         self._notes = _Counter()
+        for remark in remarks:
+            self._notes.add("remark", remark)
         self._verbs: dict[str, int] = {}
         self._unread: dict[tuple[str, Path], int] = {}
         self._used: dict[int, int] = {}

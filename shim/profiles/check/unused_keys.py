@@ -1,0 +1,174 @@
+"""The keys and operators of a person's profile that no bundled profile uses: a later version may remove them.
+
+They work as before, and a person who uses one is warned.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from shim.core.reading.typed import Any, NamedTuple
+from shim.profiles.check.toml_errors import Keys, Source, in_toml, line_of, spelled
+
+# Name (see `Key`) → what to write instead, "" if there is nothing. A test compares it with the bundled profiles.
+UNUSED: Mapping[str, str] = {
+    "note": "a comment (#)",
+    "protocol": "",
+    "unknown_tools": "[tools] or `other_tools`",
+    "launch.programs": "`[vendors.NAME] bin` in config.toml",
+    "launch.env_keep": "",
+    "launch.model_map": "`[vendors.NAME.models]` in config.toml",
+    "launch.stdin": "",
+    "launch.brings_off": "",
+    "launch.prompt.max_bytes": "",
+    "launch.interrupt.grace": "",
+    "launch.timeouts.tool": "`[vendors.NAME.timeouts] tool` in config.toml",
+    "launch.version_probe.args": "",
+    "acp.draft": "",
+    "stream.saves_late": "",
+    "stderr.note": "a comment (#)",
+    "event.note": "a comment (#)",
+    "event.session.mode": "",
+    "event.session.vendor_version": "",
+    "event.session.key_source": "",
+    "event.result.code": "",
+    "event.result.stop_reason": "`stop_reason` of a `usage` rule",
+    "event.retry.delay_ms": "",
+    "emit.tool_input": "",
+    "emit.compacted": "",
+    "usage.cost_usd": "`cost_usd` of the rule",
+    "condition.in": 'the list alone, such as `type = ["a", "b"]`,',
+    "tools.add": "`args` with `const`, and `keep = true`",
+}
+
+# Tables of which each key has a meaning of its own. In all other tables a key is a name that a person chose.
+_TABLES = (
+    *("", "launch", "launch.prompt", "launch.interrupt", "launch.timeouts", "launch.version_probe"),
+    *("launch.login_probe", "launch.models_probe", "launch.home", "launch.report", "launch.overruled_by"),
+    *("launch.denials", "acp", "stream", "stream.end", "other_tools"),
+)
+_RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
+_WITH_FIELDS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")  # operators that have fields in them
+_OF_FIELDS = ("object", "item")  # operators that have a table of fields in them
+_PLAIN_FIELDS = ("mode", "cause")  # of rules: words, not fields
+
+
+class Key(NamedTuple):
+    """A key of a profile."""
+
+    name: str  # in the schema: `launch.stdin`, `event.text.block`, `field.times`; [[report]] has the names of [[event]]
+    keys: Keys  # where it is in the file
+
+
+def list_warnings(profile: Mapping[str, Any], source: Source) -> dict[str, str]:
+    """Return a sentence for each key of UNUSED that a profile has, by the name of the key."""
+    warnings: dict[str, str] = {}
+    for name, keys in list_keys(profile):
+        if name in UNUSED and name not in warnings:
+            shown = spelled(keys)
+            if name.startswith("emit."):
+                shown = f"{shown} = {in_toml(name.removeprefix('emit.'))}"
+            successor = f"; write {UNUSED[name]} instead" if UNUSED[name] else ""
+            warnings[name] = (
+                f"{source.path}:{line_of(source.text(), keys)}: no bundled profile uses `{shown}`, and "
+                f"a later version may remove it{successor}"
+            )
+    return warnings
+
+
+def list_keys(profile: Mapping[str, Any]) -> Iterator[Key]:
+    """Yield each key and operator of a profile that has a meaning of its own."""
+    for table in _TABLES:
+        keys: Keys = tuple(table.split(".")) if table else ()
+        for key in _get(profile, keys):
+            yield Key(f"{table}.{key}".lstrip("."), (*keys, key))
+    for table in ("launch", "acp"):
+        yield from _list_items(profile, (table, "argv"), "argv")
+    yield from _list_named(profile, ("launch", "variants"))
+    yield from _list_named(profile, ("acp", "signs"))
+    yield from _list_items(profile, ("stderr",), "stderr")
+    for key in ("event", "report"):
+        for number, rule in enumerate(_as_list(profile.get(key))):
+            yield from _list_rule(rule, (key, number))
+    for name, tool in _get(profile, ("tools",)).items():
+        yield from _list_tool(tool, ("tools", name))
+        for number, other in enumerate(_as_list(_as_table(tool).get("alt"))):
+            yield from _list_tool(other, ("tools", name, "alt", number))
+    yield from _list_field(_get(profile, ("stream",)).get("parent"), ("stream", "parent"))
+
+
+def _list_items(profile: Mapping[str, Any], keys: Keys, name: str) -> Iterator[Key]:
+    """Yield the keys of the tables of a list."""
+    for number, item in enumerate(_as_list(_get(profile, keys[:-1]).get(str(keys[-1])))):
+        for key in _as_table(item):
+            yield Key(f"{name}.{key}", (*keys, number, key))
+
+
+def _list_named(profile: Mapping[str, Any], keys: Keys) -> Iterator[Key]:
+    """Yield the keys of the tables of a table whose own keys are names."""
+    for name, table in _get(profile, keys).items():
+        for key in _as_table(table):
+            yield Key(f"{'.'.join(map(str, keys))}.{key}", (*keys, name, key))
+
+
+def _list_rule(rule: object, at: Keys) -> Iterator[Key]:
+    table = _as_table(rule)
+    emit = table.get("emit")
+    for key, value in table.items():
+        keys = (*at, key)
+        if key == "emit":
+            yield Key(f"emit.{emit}", keys)
+        if key in _RULE_KEYS:
+            yield Key(f"event.{key}", keys)
+            continue
+        yield Key(f"event.{emit}.{key}", keys)
+        if key == "usage":
+            for count, field in _as_table(value).items():
+                yield Key(f"usage.{count}", (*keys, count))
+                yield from _list_field(field, (*keys, count))
+        elif key not in _PLAIN_FIELDS:
+            yield from _list_field(value, keys)
+    for key in ("match", "item_match"):
+        yield from _list_conditions(table.get(key), (*at, key))
+
+
+def _list_tool(tool: object, at: Keys) -> Iterator[Key]:
+    table = _as_table(tool)
+    for key in table:
+        yield Key(f"tools.{key}", (*at, key))
+    for name, field in _as_table(table.get("args")).items():
+        yield from _list_field(field, (*at, "args", name))
+    yield from _list_conditions(table.get("match"), (*at, "match"))
+
+
+def _list_conditions(conditions: object, at: Keys) -> Iterator[Key]:
+    for path, condition in _as_table(conditions).items():
+        for operator in _as_table(condition):
+            yield Key(f"condition.{operator}", (*at, path, operator))
+
+
+def _list_field(field: object, at: Keys) -> Iterator[Key]:
+    for operator, value in _as_table(field).items():
+        keys = (*at, operator)
+        yield Key(f"field.{operator}", keys)
+        if operator in _OF_FIELDS and isinstance(value, dict):
+            for name, inner in value.items():
+                yield from _list_field(inner, (*keys, name))
+        elif operator in _WITH_FIELDS or operator in _OF_FIELDS:
+            yield from _list_field(value, keys)
+            for number, inner in enumerate(_as_list(value)):
+                yield from _list_field(inner, (*keys, number))
+
+
+def _get(profile: Mapping[str, Any], keys: Keys) -> Mapping[str, Any]:
+    """Return the table under some keys, {} if there is none."""
+    table = profile
+    for key in keys:
+        table = _as_table(table.get(str(key)))
+    return table
+
+
+def _as_table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

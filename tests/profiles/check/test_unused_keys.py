@@ -1,0 +1,163 @@
+"""Keys of a profile that no bundled profile uses: their table is exact, and a person is warned once of each."""
+
+import json
+import os
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from profiling import HEAD, LAUNCH
+
+from shim import vendors
+from shim.profiles.check.toml_errors import Keys, Spot
+from shim.profiles.check.unused_keys import UNUSED, list_keys
+from shim.profiles.compile import conditions, emits, fields
+from shim.profiles.load import files
+from shim.state import profile_files
+
+MODES = ("permission_args", "permission_env", "permission_tools")  # tables of [launch] whose keys are modes
+SAY = {"type": "say", "words": "Hi."}
+PROFILE = f"""{HEAD}
+note = "mine"
+{LAUNCH}
+[launch.timeouts]
+tool = 5
+
+[[event]]
+match = {{ type = {{ in = ["say"] }} }}
+emit = "text"
+text = "words"
+note = "once"
+
+[[event]]
+match = {{ type = {{ in = ["cut"] }} }}
+emit = "compacted"
+trigger = "why"
+note = "twice"
+
+[[event]]
+match = {{ type = "bye" }}
+emit = "result"
+
+[tools]
+in = {{ name = "Bash", args = {{ command = "note", note = "in" }} }}
+"""
+
+
+def insert_keys(profile: dict[str, Any], keys: Keys, known: Collection[str], emit: object) -> None:
+    """Add the known keys of the table at `keys` to a profile. Tables and lists on the way are made."""
+    table: Any = profile
+    for number, key in enumerate(keys):
+        if isinstance(key, int):
+            table.extend({} for _ in range(key + 1 - len(table)))
+        elif not isinstance(table.get(key), dict | list):
+            table[key] = [] if isinstance((*keys, "")[number + 1], int) else {}
+        table = table[key]
+    for key in known:
+        table.setdefault(key, True)
+    if emit is not None:
+        table["emit"] = emit
+
+
+def list_allowed_names(monkeypatch) -> set[str]:
+    """Return the names of all keys that the loader allows in the tables of the bundled profiles."""
+    allowed: list[tuple[Keys, Collection[str], object]] = []
+    read_table = Spot.table
+
+    def record(spot: Spot, known: Collection[str] = ()) -> Any:
+        if known and not (len(spot.keys) == 2 and spot.keys[1] in MODES):
+            rule = len(spot.keys) == 2 and spot.keys[0] in ("event", "report")
+            allowed.append((spot.keys, known, spot.value["emit"] if rule else None))
+        return read_table(spot, known)
+
+    def read(place: str) -> files.File:
+        file = files.packaged(place)
+        file.source.bundled = False  # so that all of it is checked
+        return file
+
+    monkeypatch.setattr(Spot, "table", record)
+    names: set[str] = set()
+    for vendor in vendors.PROFILES:
+        allowed.clear()
+        files.vendor(vendor, vendors.VENDORS[vendor], read, vendors.PROFILES)
+        profile: dict[str, Any] = {}
+        for keys, known, emit in allowed:
+            insert_keys(profile, keys, known, emit)
+        listed = list(list_keys(profile))
+        names |= {key.name for key in listed}
+        missing = {(*keys, key) for keys, known, _ in allowed for key in known} - {key.keys for key in listed}
+        assert not missing, "`list_keys` does not know these keys"
+    return names
+
+
+def list_allowed_operators() -> set[str]:
+    """Return the names of all fields of all kinds of rules, and of all operators."""
+    beside = [key for keys in fields._BESIDE.values() for key in keys]
+    field = dict.fromkeys((*fields._ALONE, *fields._OF_A_PATH, *beside), True)
+    match = {"type": dict.fromkeys(conditions._OPERATORS, True)}
+    rules = [{"emit": kind, "match": match, **dict.fromkeys(own, field)} for kind, (_, own) in emits._EMITS.items()]
+    return {key.name for key in list_keys({"event": rules})} - {f"usage.{key}" for key in field}
+
+
+def test_the_table_has_exactly_the_keys_without_a_bundled_user(monkeypatch):
+    tables = [files.packaged(vendors.VENDORS[name]).table for name in vendors.PROFILES]
+    used = {key.name for table in tables for key in list_keys(table)}
+    unused = (list_allowed_names(monkeypatch) | list_allowed_operators()) - used
+    kinds = {name.removeprefix("emit.") for name in unused if name.startswith("emit.")}
+    of_kinds = {name for name in unused if name.startswith("event.") and name.split(".")[1] in kinds}
+    assert set(UNUSED) == unused - of_kinds
+
+
+@pytest.fixture
+def own(inside, monkeypatch):
+    """Read a person's profile; what was written to stderr."""
+    monkeypatch.setattr(profile_files, "_warned", set())
+    warned = []
+    monkeypatch.setattr(profile_files, "tell", warned.append)
+
+    def read(text):
+        path = inside.path / "own.toml"
+        path.write_text(text, encoding="utf-8")
+        profile_files.vendor("own", str(path), os.environ)
+        return str(path), "".join(warned).splitlines()
+
+    return read
+
+
+def test_a_person_is_warned_once_of_each_key_that_no_bundled_profile_uses(own):
+    path, warned = own(PROFILE)
+    numbers = {line.strip(): number for number, line in reversed(list(enumerate(PROFILE.splitlines(), 1)))}
+    later = "and a later version may remove it"
+    assert sorted(warned) == sorted(
+        f"{path}:{numbers[line]}: no bundled profile uses `{key}`, {later}{instead}"
+        for line, key, instead in (
+            ('note = "mine"', "note", "; write a comment (#) instead"),
+            ("tool = 5", "launch.timeouts.tool", "; write `[vendors.NAME.timeouts] tool` in config.toml instead"),
+            (
+                'match = { type = { in = ["say"] } }',
+                "event[0].match.type.in",
+                '; write the list alone, such as `type = ["a", "b"]`, instead',
+            ),
+            ('note = "once"', "event[0].note", "; write a comment (#) instead"),
+            ('emit = "compacted"', 'event[1].emit = "compacted"', ""),
+        )
+    )
+    assert own(PROFILE)[1] == warned, "the second reading is silent"
+
+
+def test_keys_that_bundled_profiles_use_are_not_warned_of(own):
+    used = PROFILE.replace('note = "mine"\n', "").replace('note = "once"\n', "").replace('note = "twice"\n', "")
+    used = (
+        used.replace('{ in = ["say"] }', '"say"').replace('{ in = ["cut"] }', '"cut"').replace("tool = 5", "idle = 5")
+    )
+    assert own(used.replace('"compacted"\ntrigger = "why"', '"ignore"'))[1] == []
+
+
+def test_the_warning_is_on_stderr_and_in_the_notes_of_a_check(shim, inside, monkeypatch):
+    monkeypatch.setattr(profile_files, "_warned", set())
+    place, said = inside.path / "own.toml", inside.path / "run.ndjson"
+    place.write_text(PROFILE, encoding="utf-8")
+    said.write_text("".join(f"{json.dumps(event)}\n" for event in (SAY, {"type": "bye"})), encoding="utf-8")
+    _, output, complaint = shim("vendor", "check", str(place), str(said), "--json")
+    remarks = [note["name"] for note in json.loads(output)["notes"] if "no bundled profile" in note["name"]]
+    assert len(remarks) == 5 and sorted(complaint.splitlines()) == sorted(remarks)
