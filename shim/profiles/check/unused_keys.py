@@ -11,7 +11,6 @@ from shim.profiles.check.toml_errors import Keys, Source, in_toml, line_of, spel
 # Name (see `Key`) → what to write instead, "" if there is nothing. A test compares it with the bundled profiles.
 UNUSED: Mapping[str, str] = {
     "note": "a comment (#)",
-    "protocol": "",
     "unknown_tools": "[tools] or `other_tools`",
     "launch.programs": "`[vendors.NAME] bin` in config.toml",
     "launch.env_keep": "",
